@@ -1,0 +1,1 @@
+"""The shared vocabulary: outcome, deadline, context, classification, backoff, clock."""

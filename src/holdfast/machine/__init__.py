@@ -1,0 +1,1 @@
+"""Deterministic decisions: no clock, no lock, no I/O."""

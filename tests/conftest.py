@@ -1,0 +1,45 @@
+"""What every test shares: reproducible examples, and the two knobs of a torture run."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+SEED = int(os.environ.get("SEED", "0"))
+SIZE = int(os.environ.get("SIZE", "1"))
+
+settings.register_profile(
+    "holdfast",
+    max_examples=100 * SIZE,
+    deadline=None,  # a shared machine's pauses are not failures
+    derandomize=bool(os.environ.get("CI")),
+    print_blob=True,
+)
+settings.load_profile("holdfast")
+
+# Read by type checkers in test_typing.py, never run.
+collect_ignore = ["typing"]
+
+
+@pytest.fixture
+def seed() -> int:
+    """Where a torture test's randomness starts; `make torture SEED=…` chooses another run."""
+    return SEED
+
+
+@pytest.fixture
+def size() -> int:
+    """How many times its everyday length a torture test runs; `make torture SIZE=…` makes it longer."""
+    return SIZE
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> object:
+    """A failed torture test says how to repeat it."""
+    report = yield
+    if report.failed and item.get_closest_marker("torture"):
+        again = f"make torture SEED={SEED} SIZE={SIZE} ARGS='-k \"{item.name}\"'"
+        report.sections.append(("repeat this run", again))
+    return report
