@@ -1,0 +1,1 @@
+"""Events, listeners, metrics and sinks."""

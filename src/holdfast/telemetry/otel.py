@@ -1,0 +1,129 @@
+"""OpenTelemetry: events, call and attempt durations as metrics, calls as spans. Needs the extra `otel`.
+
+    default_hub().register(OtelListener())
+
+guard.events{event,severity,operation}, guard.call.duration{operation,outcome},
+guard.attempt.duration{operation,outcome,handled}, guard.circuit.state{name} (0 closed, 1 half-open, 2 open).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+try:
+    from opentelemetry import metrics, trace
+except ModuleNotFoundError as missing:
+    raise ImportError('opentelemetry-api is not installed; run: pip install "holdfast[otel]"') from missing
+
+from holdfast.core.outcome import OutcomeKind
+from holdfast.telemetry.events import (
+    AttemptCompleted,
+    CallCompleted,
+    CircuitStateChanged,
+    GuardEvent,
+    LoadShed,
+    Severity,
+)
+from holdfast.telemetry.metrics import Labels
+
+SCOPE: Final = "holdfast"
+STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
+
+
+class OtelListener:
+    """Feeds OpenTelemetry instruments, from the global providers unless others are given.
+
+    An attempt's duration and a span need an event per call. Without both (`attempts=False, spans=False`) the
+    listener is quiet: calls come in batches, at the latest when the metrics are collected.
+    """
+
+    def __init__(
+        self,
+        *,
+        meter_provider: metrics.MeterProvider | None = None,
+        tracer_provider: trace.TracerProvider | None = None,
+        attempts: bool = True,
+        spans: bool = False,
+    ) -> None:
+        meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
+        self._events = meter.create_counter("guard.events", "1", "Events of guards")
+        self._calls = meter.create_histogram("guard.call.duration", "s", "Duration of guarded calls")
+        self._attempts = (
+            meter.create_histogram("guard.attempt.duration", "s", "Duration of single attempts") if attempts else None
+        )
+        meter.create_observable_gauge("guard.circuit.state", [self._observe], "1", "0 closed, 1 half-open, 2 open")
+        self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider) if spans else None
+        self.quiet = not (attempts or spans)
+        self._flushes: tuple[Callable[[], None], ...] = ()
+        self._operations, self._circuits = Labels(), Labels()
+        self._states: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def bind(self, flush: Callable[[], None]) -> None:
+        """Called by a hub at registration, when this listener is quiet."""
+        if flush not in self._flushes:
+            self._flushes += (flush,)
+
+    def unbind(self, flush: Callable[[], None]) -> None:
+        """Called by a hub when it lets go of this listener."""
+        self._flushes = tuple(bound for bound in self._flushes if bound != flush)
+
+    def on_calls(self, operation_key: str, kind: OutcomeKind, durations: Sequence[float]) -> None:
+        operation = self._operations(operation_key)
+        self._count(CallCompleted, Severity.INFO, operation, len(durations))
+        attributes = {"operation": operation, "outcome": kind.value}
+        for duration in durations:
+            self._calls.record(duration, attributes)
+
+    def on_shed(self, operation_key: str, name: str, reason: str, count: int) -> None:
+        self._count(LoadShed, Severity.ERROR, self._operations(operation_key), count)
+
+    def on_event(self, event: GuardEvent) -> None:
+        operation = self._operations(event.operation_key)
+        self._count(type(event), event.severity, operation, 1)
+        if isinstance(event, CallCompleted):
+            attributes = {"operation": operation, "outcome": event.outcome.value}
+            self._calls.record(event.duration_s, attributes)
+            self._span(event, operation)
+        elif isinstance(event, AttemptCompleted):
+            if self._attempts is not None:
+                attempt: dict[str, str | bool] = {"operation": operation, "outcome": event.outcome.value}
+                self._attempts.record(event.service_s, {**attempt, "handled": event.handled})
+        elif isinstance(event, CircuitStateChanged):
+            with self._lock:
+                self._states[self._circuits(event.name)] = STATES.get(event.to_state, STATES["closed"])
+
+    def _count(self, kind: type[GuardEvent], severity: Severity, operation: str, count: int) -> None:
+        attributes = {"event": kind.event_name, "severity": severity.value, "operation": operation}
+        self._events.add(count, attributes)
+
+    def _span(self, event: CallCompleted, operation: str) -> None:
+        if self._tracer is None:
+            return
+        end = int((event.at or datetime.now(UTC)).timestamp() * 1e9)
+        span = self._tracer.start_span(
+            f"guard {operation}",
+            start_time=end - int(event.duration_s * 1e9),
+            attributes={
+                "guard.operation": operation,
+                "guard.call_id": event.call_id,
+                "guard.outcome": event.outcome.value,
+                "guard.attempts": event.attempts,
+            },
+        )
+        for name in ("error_type", "parent_call_id", "reason"):
+            if getattr(event, name) is not None:
+                span.set_attribute(f"guard.{name}", getattr(event, name))
+        if not event.outcome.has_value:
+            span.set_status(trace.Status(trace.StatusCode.ERROR, event.reason or event.error_type))
+        span.end(end)
+
+    def _observe(self, options: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
+        # A collection asks here before it reads the other instruments.
+        for flush in self._flushes:
+            flush()
+        with self._lock:
+            return [metrics.Observation(state, {"name": name}) for name, state in self._states.items()]
