@@ -1,0 +1,1 @@
+"""Endpoint pools: selection, rotation, a breaker per endpoint."""

@@ -1,0 +1,1 @@
+"""Guard a call: policies, strategies, pipeline, the fused fast path."""

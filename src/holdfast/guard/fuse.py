@@ -1,0 +1,328 @@
+"""Fuse a guard's success path into one function.
+
+A call that succeeds at the first attempt needs no outcome, no context object and no coroutine per strategy. `fuse`
+writes the few lines that such a call needs, with the guarded function's own signature, and compiles them once.
+Everything else leaves to the general path, where the rules are: by `divert` before anything was taken or run, by
+`resume` after a first attempt that did not simply succeed. Nothing is decided here; a test runs random traces through
+both paths.
+
+`Guard.source(fn)` shows what was written for a function.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Iterable
+from itertools import count
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.context import CURRENT
+from holdfast.core.outcome import Outcome, OutcomeKind
+from holdfast.errors import CircuitOpen
+from holdfast.guard.bulkhead import BulkheadStrategy
+from holdfast.guard.call import refuse_coroutine
+from holdfast.guard.circuit import CircuitBreakerStrategy
+from holdfast.guard.fallback import FallbackStrategy
+from holdfast.guard.rate_limit import RateLimiterStrategy
+from holdfast.guard.retry import RetryStrategy
+from holdfast.guard.signature import Signature
+from holdfast.guard.timeout import TimeoutStrategy
+from holdfast.telemetry.hub import BATCH
+
+if TYPE_CHECKING:
+    from holdfast.guard.plan import Plan
+
+FUSED_ORDER: Final = ("fallback", "timeout", "rate_limit", "bulkhead", "retry", "breaker", "attempt_timeout")
+_serial = count(1)
+
+
+class Parts:
+    """The strategies of a fusable plan, by kind; `limit` is the seconds that the first attempt has."""
+
+    __slots__ = ("breaker", "bulkhead", "fallback", "limit", "rate_limit", "retry")
+
+    def __init__(self) -> None:
+        self.fallback: FallbackStrategy | None = None
+        self.rate_limit: RateLimiterStrategy | None = None
+        self.bulkhead: BulkheadStrategy | None = None
+        self.retry: RetryStrategy | None = None
+        self.breaker: CircuitBreakerStrategy | None = None
+        self.limit: float | None = None
+
+
+def fusable(plan: Plan) -> Parts | None:
+    """The parts of a plan whose success path can be fused; None if something must see every call."""
+    if plan.setting.judge is not None:
+        return None
+    parts, position = Parts(), -1
+    for strategy in plan.strategies:
+        kind = getattr(strategy, "kind", None)
+        if kind not in FUSED_ORDER or FUSED_ORDER.index(kind) <= position:
+            return None
+        position = FUSED_ORDER.index(kind)
+        if type(strategy) is TimeoutStrategy and not strategy.abandon:
+            parts.limit = min(strategy.timeout_s, parts.limit or strategy.timeout_s)
+        elif type(strategy) in _PLAIN and not _needs_context(strategy):
+            setattr(parts, kind, strategy)
+        else:
+            return None
+    return parts
+
+
+_PLAIN: Final = frozenset(
+    {FallbackStrategy, RateLimiterStrategy, BulkheadStrategy, RetryStrategy, CircuitBreakerStrategy}
+)
+
+
+def _needs_context(strategy: Any) -> bool:
+    """A limiter that asks the context for its key, or makes calls wait, is not on the fused path."""
+    return type(strategy) is RateLimiterStrategy and not (
+        strategy.policy.by is None and strategy.policy.max_wait is None
+    )
+
+
+def fuse(
+    plan: Plan, parts: Parts | None, fn: Callable[..., Any] | None, *, is_async: bool, outcome: bool
+) -> Callable[..., Any]:
+    """The guarded form of `fn`, or for None a caller that takes the function as its first argument."""
+    signature = Signature.of(fn)
+    source = _Writer(plan, parts, signature, is_async, outcome, fn is None).text()
+    filename = f"<holdfast guard {plan.setting.name} {next(_serial)}>"
+    # Tracebacks and debuggers find the text here.
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    names = _names(plan, parts, fn, is_async) | signature.defaults
+    exec(compile(source, filename, "exec"), names)  # fixed templates and checked parameter names
+    made: Callable[..., Any] = names["guarded"]
+    made.__holdfast_source__ = source  # type: ignore[attr-defined]
+    return made
+
+
+class _Writer:
+    """Writes the lines. Names that end in an underscore are ours; the rest is the function's own."""
+
+    def __init__(
+        self, plan: Plan, parts: Parts | None, signature: Signature, is_async: bool, outcome: bool, generic: bool
+    ) -> None:
+        self.parts = Parts() if parts is None else parts
+        self.bare = parts is None
+        self.signature = signature
+        self.is_async = is_async
+        self.outcome = outcome
+        self.generic = generic
+        self.metrics = plan.metrics
+        self.heeds = plan.context is not False
+        self.publishes = plan.publishes
+        self.wait = "await " if is_async else ""
+        self.fn = "fn" if generic else "fn_"
+        self.handed = f"fn, {signature.passed}" if generic else signature.passed
+        breaker, rate, limit = self.parts.breaker, self.parts.rate_limit, self.parts.limit
+        self.heeds_success = "never" if breaker is None else breaker.policy.heeds_success
+        self.timed = self.metrics or limit is not None or rate is not None or self.heeds_success == "always"
+        self.on_wheel = is_async and limit is not None
+        self.budgeted = self.parts.retry is not None and self.parts.retry.budget is not None
+
+    def text(self) -> str:
+        declared = f"fn, /, {self.signature.declared}" if self.generic else self.signature.declared
+        head = f"{'async ' if self.is_async else ''}def guarded({declared}):"
+        return "\n".join([head, *_indent(self.divert() if self.bare else self.body())]) + "\n"
+
+    def body(self) -> list[str]:
+        return [
+            *self.heed(),
+            *self.admit(),
+            *self.open_scope(),
+            "try:",
+            *_indent(self.run()),
+            "except BaseException as error_:",
+            "    failure_ = error_",
+            "else:",
+            *_indent(self.success()),
+            *self.close_scope(),
+            *self.resume("failure_"),
+        ]
+
+    def heed(self) -> list[str]:
+        """Leave for the general path when somebody listens, a newer plan is there, or the context says so."""
+        lines = ["if plan_.shut or hub_.loud:", *_indent(self.divert())]
+        if self.heeds:
+            lines += ["parent_ = current_()"]
+            lines += ["if parent_ is not None and parent_[2] is not None:", *_indent(self.divert())]
+        return lines
+
+    def admit(self) -> list[str]:
+        parts, lines = self.parts, ["started_ = monotonic_()"] if self.timed else []
+        if parts.breaker is not None:
+            lines += ["permit_ = circuit_.gate", "if not permit_:", *_indent(self.refuse())]
+        if parts.bulkhead is not None:
+            lines += ["try:", "    if waiting_:", "        raise IndexError", "    take_slot_()", "except IndexError:"]
+            unbounded = parts.limit is None and parts.rate_limit is None and parts.bulkhead.max_wait is None
+            waits = self.is_async and unbounded
+            lines += ["    if not await queue_up_(driver_):"] if waits else []
+            lines += _indent(_indent(self.divert()) if waits else self.divert())
+            if waits and parts.breaker is not None:
+                # The circuit may have opened while we waited.
+                lines += ["    permit_ = circuit_.gate", "    if not permit_:"]
+                lines += _indent(_indent([*self.give_slot(), *self.divert()]))
+        if parts.rate_limit is not None:
+            lines += ["hold_()", "try:", "    short_ = take_token_(started_)", "finally:", "    let_go_()"]
+            lines += ["if short_:", *_indent([*self.give_slot(), *self.divert()])]
+        return lines
+
+    def refuse(self) -> list[str]:
+        """The quick no of an open circuit, where nothing outside the breaker must see the call first."""
+        parts = self.parts
+        if parts.bulkhead is not None or parts.rate_limit is not None or parts.fallback is not None:
+            return self.divert()
+        noted = ["note_refusal_(refusal_)", f"if len(refused_) >= {BATCH}:", "    fold_()"] if self.metrics else []
+        told = (
+            ["return rejected_(error_)"] if self.outcome else ["try:", "    raise error_", "finally:", "    del error_"]
+        )
+        return [
+            "bar_ = circuit_.bar",
+            "if bar_ is not None:",
+            f"    left_ = bar_[0] - {'started_' if self.timed else 'monotonic_()'}",
+            "    if left_ > 0:",
+            "        error_ = circuit_open_(name_, left_)",
+            "        error_.__cause__ = bar_[1]",
+            *_indent(_indent([*noted, *told])),
+            *self.divert(),
+        ]
+
+    def open_scope(self) -> list[str]:
+        limit = self.parts.limit
+        lines = ["begin_()"] if self.budgeted else []
+        if self.on_wheel:
+            lines += [
+                "loop_ = running_loop_()",
+                "wheel_ = wheels_.at",
+                "if wheel_.loop is not loop_:",
+                "    wheel_ = wheels_.switch(loop_)",
+                "task_ = current_task_(loop_)",
+                f"entry_ = [task_, started_ + {limit!r}, False, task_.cancelling()]",
+                "queue_ = wheel_.queue",
+                "queue_.append(entry_)",
+                "if wheel_.armed is None:",
+                "    wheel_.arm()",
+            ]
+        if self.publishes:
+            until = "None" if limit is None else f"started_ + {limit!r}"
+            lines += [f"link_ = [plan_, parent_, {until}, None]", "token_ = publish_(link_)"]
+        return lines
+
+    def close_scope(self) -> list[str]:
+        lines = ["reset_(token_)"] if self.publishes else []
+        if self.on_wheel:
+            lines += ["if queue_ and queue_[0] is entry_:", "    queue_.popleft()", "else:", "    wheel_.sweep(entry_)"]
+        return lines + (["end_()"] if self.budgeted else [])
+
+    def run(self) -> list[str]:
+        called = f"{self.fn}({self.signature.passed})"
+        if not (self.is_async and self.generic):
+            return [f"result_ = {self.wait}{called}"]
+        return [f"result_ = {called}", "if hasattr(result_, '__await__'):", "    result_ = await result_"]
+
+    def success(self) -> list[str]:
+        limit, lines = self.parts.limit, self.close_scope()
+        if self.timed:
+            lines += ["ended_ = monotonic_()", "took_ = ended_ - started_"]
+        if limit is not None:
+            late = f"took_ > {limit!r}" + (" or entry_[2]" if self.on_wheel else "")
+            lines += [f"if {late}:", *_indent(self.resume("None", "result_"))]
+        if self.heeds_success == "after_failure":
+            lines += ["if circuit_.dirty:", "    succeed_(permit_, monotonic_(), 0.0)"]
+        elif self.heeds_success == "always":
+            lines += ["succeed_(permit_, ended_, took_)"]
+        lines += self.give_slot()
+        if not self.is_async:
+            lines += ["if type(result_) is coroutine_:", f"    refuse_coroutine_({self.fn}, result_)"]
+        if self.metrics:
+            lines += ["note_(took_)", f"if len(pending_) >= {BATCH}:", "    fold_()"]
+        value = "outcome_(success_, result_, None, None, None, None, None, 1)" if self.outcome else "result_"
+        return [*lines, f"return {value}"]
+
+    def give_slot(self) -> list[str]:
+        if self.parts.bulkhead is None:
+            return []
+        return [
+            "if slots_.debt:",
+            "    give_slot_()",
+            "else:",
+            "    free_slot_(None)",
+            "    if waiting_:",
+            "        hand_over_()",
+        ]
+
+    def divert(self) -> list[str]:
+        outcome = f"{self.wait}divert_({self.handed})"
+        return [f"return {outcome}" if self.outcome else f"return delivered_({outcome})"]
+
+    def resume(self, failure: str, result: str = "None") -> list[str]:
+        """Go on from a first attempt, and raise what comes of it from here: every frame in between would cost."""
+        facts = (
+            self.fn, f"({self.signature.positional})", f"{{{self.signature.keywords}}}",
+            "started_" if self.timed else "None", "permit_" if self.parts.breaker is not None else "0",
+            "link_" if self.publishes else "None", failure, "entry_, task_" if self.on_wheel else "None, None", result,
+        )  # fmt: skip
+        going_on = f"{self.wait}resume_({', '.join(facts)})"
+        if failure == "None":
+            return [f"return {going_on}" if self.outcome else f"return delivered_({going_on})"]
+        if self.outcome:
+            return ["try:", f"    return {going_on}", "finally:", "    del failure_"]
+        return [
+            "try:",
+            f"    outcome_ = {going_on}",
+            "    if outcome_.kind.has_value:",
+            "        return outcome_.value",
+            "    failure_ = failed_(outcome_)",
+            "    del outcome_",
+            "    raise failure_",
+            "finally:",
+            "    del failure_",  # this frame is in its traceback
+        ]
+
+
+def _names(plan: Plan, parts: Parts | None, fn: Callable[..., Any] | None, is_async: bool) -> dict[str, Any]:
+    """What the lines refer to."""
+    from holdfast.guard.plan import delivered, failed
+
+    setting, meter = plan.setting, plan.setting.meter
+    names: dict[str, Any] = {
+        "plan_": plan, "hub_": setting.hub, "fn_": fn, "monotonic_": setting.clock.monotonic,
+        "divert_": plan.divert(fn, is_async), "resume_": plan.resume(is_async), "delivered_": delivered,
+        "failed_": failed, "outcome_": Outcome, "success_": OutcomeKind.SUCCESS, "rejected_": Outcome.rejected,
+        "current_": CURRENT.get, "publish_": CURRENT.set, "reset_": CURRENT.reset, "coroutine_": CoroutineType,
+        "refuse_coroutine_": refuse_coroutine,
+    }  # fmt: skip
+    if parts is None:
+        return names
+    if meter is not None:
+        names |= {"pending_": meter.pending, "note_": meter.pending.append, "fold_": meter.fold}
+        names |= {"refused_": meter.refused, "note_refusal_": meter.refused.append}
+    if parts.breaker is not None and (circuit := parts.breaker.circuit) is not None:
+        names |= {"circuit_": circuit, "succeed_": circuit.succeed}
+        names |= {"circuit_open_": CircuitOpen, "name_": circuit.name, "refusal_": (circuit.name, CircuitOpen.reason)}
+    if parts.bulkhead is not None:
+        slots = parts.bulkhead.slots
+        names |= {
+            "slots_": slots, "waiting_": slots.waiting, "take_slot_": slots.free.pop, "free_slot_": slots.free.append,
+            "give_slot_": slots.give, "hand_over_": slots.hand_over, "queue_up_": parts.bulkhead.queue_up,
+            "driver_": setting.driver(is_async),
+        }  # fmt: skip
+    if parts.rate_limit is not None:
+        bucket = parts.rate_limit.bucket
+        names |= {"hold_": bucket.acquire, "take_token_": bucket.bucket.take, "let_go_": bucket.release}
+    if parts.retry is not None and parts.retry.budget is not None:
+        names |= {"begin_": parts.retry.budget.begin_execution, "end_": parts.retry.budget.end_execution}
+    if is_async and parts.limit is not None:
+        import asyncio
+
+        from holdfast.guard.wheel import Wheels
+
+        names |= {"wheels_": Wheels(setting.clock), "running_loop_": asyncio.get_running_loop}
+        names |= {"current_task_": asyncio.current_task}
+    return names
+
+
+def _indent(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" for line in lines]

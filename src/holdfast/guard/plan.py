@@ -1,0 +1,297 @@
+"""A guard at one moment: policies turned into strategies, chained, and fused where that is possible.
+
+A plan never changes. Reloading a guard makes a new plan that takes over the live state; calls that run stay on theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, Literal, Protocol, TypeVar
+
+from holdfast.core.clock import Clock
+from holdfast.core.context import Link
+from holdfast.core.ids import new_call_id
+from holdfast.core.outcome import Outcome
+from holdfast.errors import OutcomeError, PolicyError
+from holdfast.guard.bulkhead import Bulkhead, BulkheadStrategy
+from holdfast.guard.call import Call, Replay, ResilienceStrategy, Setting, interruption, invoke, link_chain, perform
+from holdfast.guard.circuit import CircuitBreakerStrategy
+from holdfast.guard.driver import drive
+from holdfast.guard.fallback import Fallback, FallbackStrategy
+from holdfast.guard.fuse import Parts, fusable, fuse
+from holdfast.guard.rate_limit import RateLimit, RateLimiterStrategy
+from holdfast.guard.retry import RetryStrategy
+from holdfast.guard.timeout import Timeout, TimeoutStrategy
+from holdfast.machine.adaptive import AdaptiveLimit
+from holdfast.machine.breaker import Breaker
+from holdfast.machine.retry import Retry
+from holdfast.machine.throttle import Throttle
+from holdfast.telemetry.events import CallInterrupted
+
+CANONICAL_ORDER: Final = (
+    "fallback", "cache", "timeout", "rate_limit", "throttle", "adaptive", "bulkhead", "custom", "retry", "failover",
+    "hedge", "breaker", "attempt_timeout", "chaos",
+)  # fmt: skip
+"""Outermost first."""
+
+
+S = TypeVar("S")
+
+
+class Owner(Protocol):
+    """A guard, as its plans see it."""
+
+    plan: Plan
+
+    def plan_in_context(self) -> Plan:
+        """The plan for a call made here and now: overridden by the surrounding code, or the guard's own."""
+        ...
+
+
+class Policy(Protocol):
+    """A policy of its own: anything that can say which strategies it stands for."""
+
+    def strategies(self, setting: Setting) -> Iterable[ResilienceStrategy]: ...
+
+
+def strategies_of(policy: Any, setting: Setting) -> list[Any]:
+    """The strategies that a policy stands for.
+
+    Raises PolicyError for something that is no policy.
+    """
+    name = setting.name
+    match policy:
+        case Retry():
+            return [RetryStrategy(policy=policy)]
+        case Breaker():
+            breaker = CircuitBreakerStrategy(policy.name or name, policy=policy)
+            breaker.bind(setting.clock, setting.hub)
+            return [breaker]
+        case Timeout():
+            made = []
+            if policy.total is not None:
+                made.append(TimeoutStrategy(policy.total, kind="timeout", abandon=policy.abandon))
+            if policy.attempt is not None:
+                made.append(TimeoutStrategy(policy.attempt, kind="attempt_timeout", abandon=policy.abandon))
+            return made
+        case Bulkhead():
+            return [BulkheadStrategy(policy.name or name, policy.limit, policy.queue, max_wait=policy.max_wait)]
+        case RateLimit():
+            return [RateLimiterStrategy(policy.name or name, policy=policy)]
+        case Fallback():
+            return [FallbackStrategy(policy=policy)]
+        case Throttle():
+            from holdfast.guard import throttle
+
+            return list(throttle.build(policy, setting))
+        case AdaptiveLimit():
+            from holdfast.guard import adaptive
+
+            return list(adaptive.build(policy, setting))
+    if hasattr(policy, "strategies"):
+        return list(policy.strategies(setting))
+    if isinstance(policy, ResilienceStrategy):
+        if isinstance(policy, CircuitBreakerStrategy):
+            policy.bind(setting.clock, setting.hub)
+        return [policy]
+    raise PolicyError(
+        f"guard {name!r} got {policy!r}, which is no policy; use Retry(...), Breaker(...), Timeout(...) or an object "
+        "with execute(nxt, ctx)"
+    )
+
+
+def kind_of(strategy: Any) -> str:
+    """The strategy's place in the order; a user's own is "custom" wherever it calls itself nothing known."""
+    kind = getattr(strategy, "kind", "custom")
+    return kind if kind in CANONICAL_ORDER else "custom"
+
+
+def arrange(policies: Iterable[Any], setting: Setting, order: tuple[str, ...] | None) -> tuple[Any, ...]:
+    """The strategies of all policies, outermost first.
+
+    Raises PolicyError for two retry layers, and for an order that does not name what is there.
+    """
+    made = []
+    for policy in policies:
+        for strategy in strategies_of(policy, setting):
+            if hasattr(strategy, "adopt"):
+                strategy.policy_id = getattr(policy, "id", None)
+            made.append(strategy)
+    kinds = [kind_of(strategy) for strategy in made]
+    if kinds.count("retry") > 1:
+        raise PolicyError(f"guard {setting.name!r} has two Retry policies; attempts would multiply, keep one")
+    for kind in ("timeout", "attempt_timeout", "breaker", "cache", "hedge", "failover"):
+        if kinds.count(kind) > 1:
+            raise PolicyError(f"guard {setting.name!r} has {kinds.count(kind)} policies of kind {kind!r}; keep one")
+    rank = _ranks(setting.name, kinds, order)
+    return tuple(made[i] for i in sorted(range(len(made)), key=lambda i: (rank[kinds[i]], i)))
+
+
+def _ranks(name: str, kinds: list[str], order: Any) -> dict[str, int]:
+    if order is None:
+        order = CANONICAL_ORDER
+    elif isinstance(order, str) or len(set(order)) < len(order):
+        raise PolicyError(f"guard {name!r}: order= must be a tuple of different kinds, outermost first, got {order!r}")
+    if unknown := sorted(set(order) - set(CANONICAL_ORDER)):
+        raise PolicyError(f"guard {name!r}: order= names {unknown}; known are {', '.join(CANONICAL_ORDER)}")
+    ranks = {kind: rank for rank, kind in enumerate(order)}
+    for kind in kinds:
+        if kind not in ranks:
+            raise PolicyError(f"guard {name!r}: order= must name {kind!r} as well, got {order!r}")
+    return ranks
+
+
+class Plan:
+    """See the module's docstring. `shut` turns true when a newer plan has taken over."""
+
+    __slots__ = (
+        "chain", "context", "metrics", "moved", "owner", "parts", "policies", "publishes", "retry_domain",
+        "setting", "shut", "strategies",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        owner: Owner,
+        setting: Setting,
+        policies: tuple[Any, ...],
+        strategies: tuple[Any, ...],
+        *,
+        context: bool | Literal["always"] = True,
+        fused: bool = True,
+    ) -> None:
+        self.owner = owner
+        self.setting = setting
+        self.policies = policies
+        self.strategies = strategies
+        self.chain = link_chain(strategies)
+        self.context = context
+        self.metrics = setting.meter is not None
+        self.shut = False
+        retry = self.first(RetryStrategy)
+        self.retry_domain = None if retry is None else retry.policy.domain
+        self.parts: Parts | None = fusable(self) if fused else None
+        # What only admits has nothing to tell the code inside: no tighter deadline, no retries to defer to.
+        bounds = self.parts is not None and (self.parts.limit is not None or self.retry_domain is not None)
+        self.publishes = context == "always" or (context is True and bounds)
+        self.moved: dict[Any, Callable[..., Any]] = {}
+
+    @property
+    def operation_key(self) -> str:
+        return self.setting.name
+
+    @property
+    def clock(self) -> Clock:
+        return self.setting.clock
+
+    def first(self, kind: type[S]) -> S | None:
+        """The plan's strategy of that class, if it has one."""
+        return next((strategy for strategy in self.strategies if isinstance(strategy, kind)), None)
+
+    def entry(self, fn: Callable[..., Any] | None, is_async: bool, outcome: bool) -> Callable[..., Any]:
+        """The function to call instead of `fn`."""
+        return fuse(self, self.parts, fn, is_async=is_async, outcome=outcome)
+
+    def divert(self, fn: Callable[..., Any] | None, is_async: bool) -> Callable[..., Any]:
+        """A call that has not begun: to the newer plan if there is one, else through all the strategies."""
+        finish = FINISH[is_async]
+
+        def divert(*args: Any, **kwargs: Any) -> Any:
+            if self.shut:
+                return self.owner.plan.entry_for_moved(fn, is_async)(*args, **kwargs)
+            called, rest = (fn, args) if fn is not None else (args[0], args[1:])
+            plan = self.owner.plan_in_context()
+            return finish(plan.perform(Call(plan.setting, is_async, called, rest, kwargs)))
+
+        return divert
+
+    def entry_for_moved(self, fn: Callable[..., Any] | None, is_async: bool) -> Callable[..., Any]:
+        """This plan's entry for a function that was decorated under an older one."""
+        key = (fn, is_async)
+        entry = self.moved.get(key)
+        if entry is None:
+            entry = self.moved[key] = self.entry(fn, is_async, True)
+        return entry
+
+    def perform(self, call: Call) -> Coroutine[Any, Any, Outcome[Any]]:
+        """Run a call through the strategies, or past them while the hub is switched off."""
+        return perform(call, invoke if self.setting.hub.off else self.chain)
+
+    def resume(self, is_async: bool) -> Callable[..., Any]:
+        """A call whose first attempt was made by the fused path and did not simply succeed."""
+        finish = FINISH[is_async]
+        setting = self.setting
+
+        def resume(
+            fn: Callable[..., Any],
+            args: tuple[Any, ...],
+            kwargs: dict[str, Any],
+            started: float | None,
+            permit: int,
+            link: Link | None,
+            failure: BaseException | None,
+            entry: Any,
+            task: Any,
+            value: Any = None,
+        ) -> Any:
+            ended = setting.clock.monotonic()
+            begun = ended if started is None else started
+            cut = False
+            if entry is not None:
+                from holdfast.guard.wheel import absorbed
+
+                cut = absorbed(entry, task) and type(failure).__name__ == "CancelledError"
+            if failure is not None and not cut and not isinstance(failure, Exception):
+                self._abort(failure, ended - begun)
+                raise failure
+            replay = Replay(begun, ended, permit, link, failure, value, cut)
+            del failure  # this frame will be in its traceback
+            work = self.perform(Call(setting, is_async, fn, args, kwargs, replay=replay))
+            del replay
+            return finish(work)
+
+        return resume
+
+    def _abort(self, error: BaseException, duration: float) -> None:
+        """A first attempt that was interrupted: nothing is counted, the slot comes back."""
+        bulkhead = self.first(BulkheadStrategy)
+        if bulkhead is not None:
+            bulkhead.slots.give()
+        if self.setting.hub.loud:
+            reason = interruption(error, self.setting)
+            self.setting.hub.emit_loud(CallInterrupted(self.setting.name, new_call_id(), reason, duration))
+
+
+def failed(outcome: Outcome[Any]) -> BaseException:
+    """The exception to raise for an outcome without a value: the original one, with its story as a note."""
+    error = outcome.error
+    if error is None:
+        return OutcomeError(outcome.kind, outcome.detail)
+    # Once: the same exception object may come by again, through another guard or from a cache.
+    notes = getattr(error, "__notes__", None)
+    if outcome.attempts > 1 and not (notes and any(note.startswith(_NOTE) for note in notes)):
+        trail = outcome.metadata.get("trail", ())
+        story = ", ".join([a.kind if a.error is None else type(a.error).__name__ for a in trail])
+        stopped = "" if outcome.stopped_by is None else f"; stopped by {outcome.stopped_by}"
+        error.add_note(f"{_NOTE}{outcome.attempts} attempts ({story}){stopped}")
+    return error.with_traceback(outcome._traceback)
+
+
+_NOTE: Final = "holdfast: "
+
+
+def delivered(outcome: Outcome[Any]) -> Any:
+    """What a caller who asked for a value gets: the value, or the exception."""
+    if outcome.kind.has_value:
+        return outcome.value
+    error = failed(outcome)
+    try:
+        raise error
+    finally:
+        del error, outcome  # this frame is in its traceback: no cycle
+
+
+FINISH: Final[dict[bool, Callable[[Coroutine[Any, Any, Outcome[Any]]], Any]]] = {
+    False: drive,
+    True: lambda work: work,
+}
+"""How a call on the general path is run to its end, by whether the caller is async."""

@@ -1,0 +1,163 @@
+"""Retry: run the rest of the pipeline again while the outcome is retryable."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+from holdfast.core.classify import was_not_sent
+from holdfast.core.context import CURRENT, PARENT, ResilienceContext, retried_above
+from holdfast.core.outcome import Outcome, StoppedBy
+from holdfast.guard.call import IDEMPOTENT, Call, Next
+from holdfast.machine.budget import Budget, BudgetLedger
+from holdfast.machine.retry import Retry, RetrySafety, next_step
+from holdfast.telemetry.events import RetryDeferred, RetryScheduled
+
+__all__ = ["LiveBudget", "Retry", "RetrySafety", "RetryStrategy"]
+
+
+class LiveBudget(BudgetLedger):
+    """A retry budget shared by the calls of a guard, in any thread."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, policy: Budget) -> None:
+        super().__init__(policy)
+        self._lock = threading.Lock()
+
+    def begin_execution(self) -> None:
+        with self._lock:
+            super().begin_execution()
+
+    def end_execution(self) -> None:
+        with self._lock:
+            super().end_execution()
+
+    def try_begin_retry(self) -> bool:
+        with self._lock:
+            return super().try_begin_retry()
+
+    def end_retry(self) -> None:
+        with self._lock:
+            super().end_retry()
+
+
+class RetryStrategy:
+    """The retry loop, one for both colours. It ends on success, on a refusal, and when nothing allows another try."""
+
+    kind = "retry"
+    passes_context = True
+
+    def __init__(
+        self,
+        max_attempts: int | None = 3,
+        base_delay_s: float = 0.5,
+        max_delay_s: float = 30.0,
+        *,
+        policy: Retry | None = None,
+        budget: LiveBudget | None = None,
+    ) -> None:
+        self.policy = Retry(max_attempts, base_delay_s, max_delay_s) if policy is None else policy
+        if budget is None and isinstance(self.policy.budget, Budget):
+            budget = LiveBudget(self.policy.budget)
+        self.budget = budget
+
+    async def execute(self, nxt: Next, ctx: ResilienceContext) -> Outcome[Any]:
+        call: Call = ctx.call
+        outer_domain = call.retry_domain
+        deferred_to = self._deferred_to(call)
+        call.retry_domain = self.policy.domain
+        if self.budget is not None:
+            self.budget.begin_execution()
+        try:
+            outcome = await nxt(ctx)
+            return outcome if not outcome.kind.is_retryable else await self._persist(nxt, ctx, outcome, deferred_to)
+        finally:
+            call.retry_domain = outer_domain
+            if self.budget is not None:
+                self.budget.end_execution()
+
+    async def _persist(
+        self, nxt: Next, ctx: ResilienceContext, outcome: Outcome[Any], deferred_to: str | None
+    ) -> Outcome[Any]:
+        """Go on after a first retryable outcome."""
+        call: Call = ctx.call
+        policy, rng, driver, loud = self.policy, call.setting.rng, call.driver, call.setting.hub.loud
+        deadline = ctx.deadline
+        made, wait = 1, 0.0
+        while True:
+            remaining = math.inf if deadline.at == math.inf else deadline.remaining()
+            step = next_step(
+                policy, made, outcome, rng, wait if made > 1 else None, remaining, self._safe(ctx, outcome)
+            )
+            if step is None:
+                return outcome
+            if not isinstance(step, str):
+                wait = step
+                step = self._forbidden(call, made, deferred_to)
+            if step is not None:
+                return outcome.evolve(metadata={"stopped_by": step, "trail": call.trail})
+            try:
+                if loud:
+                    call.report_attempts(handled=True)
+                    call.setting.hub.emit_loud(RetryScheduled(call.operation_key, call.call_id, made - 1, wait))
+                if policy.on_retry is not None:
+                    call.ask(policy.on_retry, made - 1, outcome, wait)
+                if outcome.error is None or "result" in outcome.metadata:
+                    await discard(call, outcome)
+                if wait > 0:
+                    await driver.sleep(wait)
+                call.wait = wait
+                made += 1
+                outcome = await nxt(ctx)
+            finally:
+                if self.budget is not None:
+                    self.budget.end_retry()
+
+    def _deferred_to(self, call: Call) -> str | None:
+        """The surrounding call that retries this failure domain already."""
+        if call.retry_domain == self.policy.domain:
+            return call.operation_key
+        link = CURRENT.get()
+        if link is None or link[PARENT] is None:
+            return None
+        while link is not None and link[0] is call:  # our own links, one per deadline that was tightened
+            link = link[PARENT]
+        outer = retried_above(link, self.policy.domain)
+        return None if outer is None else outer.operation_key
+
+    def _forbidden(self, call: Call, made: int, deferred_to: str | None) -> StoppedBy | None:
+        if deferred_to is not None:
+            call.emit(RetryDeferred(call.operation_key, call.call_id, made - 1, deferred_to))
+            return "nested"
+        if self.policy.health is not None and call.ask(self.policy.health) is False:
+            return "health_gate"
+        if self.budget is not None and not self.budget.try_begin_retry():
+            return "budget"
+        return None
+
+    def _safe(self, ctx: ResilienceContext, outcome: Outcome[Any]) -> bool:
+        safety = self.policy.safety
+        if safety is RetrySafety.ALWAYS:
+            return True
+        if safety is RetrySafety.IDEMPOTENT and ctx.get(IDEMPOTENT) is not False:
+            return True
+        return safety is not RetrySafety.NEVER and outcome.error is not None and was_not_sent(outcome.error)
+
+    def describe(self) -> str:
+        return f"retry: {self.policy.describe()}"
+
+
+async def discard(call: Call, outcome: Outcome[Any]) -> None:
+    """Let go of a result that nobody will see, e.g. a response whose connection must go back to its pool."""
+    result: Any = outcome.value if outcome.kind.has_value else outcome.metadata.get("result")
+    try:
+        if call.driver.is_async and hasattr(result, "aclose"):
+            await result.aclose()
+        elif callable(close := getattr(result, "close", None)):
+            close()
+    except Exception:  # its trouble must not replace the result that the caller gets
+        import logging
+
+        logging.getLogger("holdfast").warning("%s: could not close %r", call.operation_key, result, exc_info=True)

@@ -1,0 +1,91 @@
+"""Timeout: a limit for the whole call, one for each attempt, or both."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.context import CURRENT, PARENT, ResilienceContext, new_link
+from holdfast.core.outcome import Evidence, Outcome
+from holdfast.errors import PolicyError
+from holdfast.guard.call import Call, Next, within
+from holdfast.machine.trip import check_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Timeout:
+    """Seconds for the whole call and for each attempt.
+
+    An async function is cut. A sync one cannot be: it reads `remaining_time()`, and a result that comes late is a
+    TIMEOUT. With `abandon=True` it runs in a thread of its own and the caller walks away on time.
+    """
+
+    total: float | None = None
+    attempt: float | None = None
+    abandon: bool = False
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.total is None and self.attempt is None:
+            raise PolicyError("Timeout needs total, attempt or both, got neither; use Timeout(total=10)")
+        for field in ("total", "attempt"):
+            value = getattr(self, field)
+            if value is not None:
+                check_seconds(f"Timeout.{field}", value, "leave it out for no limit")
+        if self.total is not None and self.attempt is not None and self.attempt > self.total:
+            raise PolicyError(
+                f"Timeout.attempt must not be longer than total, got attempt={self.attempt:g} > total={self.total:g}; "
+                "shorten attempt or raise total"
+            )
+
+    @property
+    def first(self) -> float:
+        """The limit that binds the first attempt."""
+        return min(self.total or math.inf, self.attempt or math.inf)
+
+
+class TimeoutStrategy:
+    """Tightens the deadline for everything inside and ends it by then."""
+
+    passes_context = True
+
+    def __init__(self, timeout_s: float, *, kind: str = "timeout", abandon: bool = False) -> None:
+        check_seconds("TimeoutStrategy.timeout_s", timeout_s, "leave the strategy out for no limit")
+        self.timeout_s = timeout_s
+        self.kind = kind
+        self.abandon = abandon
+        self._what = {"timeout": "the total time", "attempt_timeout": "the attempt's time"}.get(kind, "the time")
+
+    async def execute(self, nxt: Next, ctx: ResilienceContext) -> Outcome[Any]:
+        call: Call = ctx.call
+        # A replayed first attempt began before this path did; its limit counts from then.
+        begun = call.clock.monotonic() if call.replay is None else call.replay.started
+        deadline = ctx.deadline.tighten(begun + self.timeout_s)
+        if deadline.remaining() <= 0 and call.replay is None:
+            return call.time_out(self.timeout_s, f"{self._what} had run out before it began").evolve(
+                evidence=Evidence.NEUTRAL, metadata={"started": False}
+            )
+        if deadline is ctx.deadline and not self.abandon:
+            return await nxt(ctx)  # whoever set the tighter one ends it
+        inner = ctx.tightened(deadline)
+        token = CURRENT.set(new_link(call, _outside(CURRENT.get(), call), inner))
+        try:
+            outcome = await within(call, nxt, inner, self.timeout_s, self._what, self.abandon)
+        finally:
+            CURRENT.reset(token)
+        if outcome.stopped_by == "deadline" and deadline is not ctx.deadline:
+            # Our own limit forbade the retry that was due, so it names the result.
+            return call.time_out(self.timeout_s, f"{self._what} does not allow another attempt", outcome.error)
+        return outcome
+
+    def describe(self) -> str:
+        how = ", abandoning sync calls" if self.abandon else ""
+        return f"{self.kind.replace('_', ' ')}: {self.timeout_s:g} s{how}"
+
+
+def _outside(link: Any, call: Call) -> Any:
+    """The link above this call's own, so that a chain of tightened deadlines does not look like nested calls."""
+    while link is not None and link[0] is call:
+        link = link[PARENT]
+    return link

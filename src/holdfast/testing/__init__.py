@@ -1,0 +1,1 @@
+"""Manual clock, fault injection and fixtures, for users and for us."""

@@ -1,0 +1,145 @@
+"""A clock that moves when told: tests of waiting that do not wait."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, Final
+
+_EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_SETTLE_HOPS: Final = 8  # turns of the event loop that let ready tasks run before time moves
+
+
+class ManualTimer:
+    """A callback due at a moment of the manual clock."""
+
+    __slots__ = ("callback", "cancelled")
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class ManualClock:
+    """Time as a test wants it.
+
+    With `auto` (the default) a sleep takes no time: the clock jumps to its end, firing what is due on the way. Without,
+    sleepers wait until the test calls `advance` (or `await advance_async`). `slept` lists the sleeps asked for.
+    """
+
+    def __init__(self, start: float = 1000.0, *, auto: bool = True) -> None:
+        self._now = start
+        self._start = start
+        self._auto = auto
+        self._timers: list[tuple[float, int, ManualTimer]] = []
+        self._order = count()
+        self._sleepers: list[float] = []
+        self._changed = threading.Condition()
+        self._pump_turn = 0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def wall(self) -> datetime:
+        return _EPOCH + timedelta(seconds=self._now - self._start)
+
+    def advance(self, seconds: float) -> None:
+        """Move on, firing every timer that comes due, each at its own moment."""
+        self._move_to(self._now + seconds)
+
+    async def advance_async(self, seconds: float) -> None:
+        """Move on, and let the tasks that this wakes run."""
+        import asyncio
+
+        end = self._now + seconds
+        for _ in range(_SETTLE_HOPS):
+            await asyncio.sleep(0)
+        while self._timers and self._timers[0][0] <= end:
+            self._move_to(self._timers[0][0])
+            for _ in range(_SETTLE_HOPS):
+                await asyncio.sleep(0)
+        self._move_to(max(end, self._now))
+        for _ in range(_SETTLE_HOPS):
+            await asyncio.sleep(0)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        if self._auto:
+            self.advance(seconds)
+        else:
+            self._block_until(self._now + seconds, threading.Event())
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        if event.is_set() or seconds is None:
+            return event.wait(60)
+        if self._auto and threading.active_count() == 1:
+            self.advance(seconds)
+            return event.is_set()
+        return self._block_until(self._now + seconds, event)
+
+    async def asleep(self, seconds: float) -> None:
+        import asyncio
+
+        self.slept.append(seconds)
+        loop = asyncio.get_running_loop()
+        woken = loop.create_future()
+        until = self._now + seconds
+        timer = self.call_at(until, lambda: None if woken.done() else woken.set_result(None))
+        heapq.heappush(self._sleepers, until)
+        if self._auto:
+            self._start_pump(loop)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+            self._sleepers.remove(until)
+            heapq.heapify(self._sleepers)
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> ManualTimer:
+        timer = ManualTimer(callback)
+        heapq.heappush(self._timers, (when, next(self._order), timer))
+        return timer
+
+    def _start_pump(self, loop: Any) -> None:
+        self._pump_turn += 1  # an older pump stops: two of them would move time twice
+        self._pump(loop, _SETTLE_HOPS, self._pump_turn)
+
+    def _pump(self, loop: Any, hops: int, turn: int) -> None:
+        """Once the loop has nothing else to do, jump to the next timer, as long as anybody sleeps."""
+        if turn != self._pump_turn or not self._sleepers:
+            return
+        if hops:
+            loop.call_soon(self._pump, loop, hops - 1, turn)
+            return
+        self._drop_cancelled()
+        if self._timers:
+            self._move_to(max(self._now, self._timers[0][0]))
+            self._start_pump(loop)
+
+    def _drop_cancelled(self) -> None:
+        while self._timers and self._timers[0][2].cancelled:
+            heapq.heappop(self._timers)
+
+    def _move_to(self, moment: float) -> None:
+        while self._timers and self._timers[0][0] <= moment:
+            when, _, timer = heapq.heappop(self._timers)
+            if not timer.cancelled:
+                self._now = max(self._now, when)
+                timer.callback()
+        with self._changed:
+            self._now = max(self._now, moment)
+            self._changed.notify_all()
+
+    def _block_until(self, moment: float, event: threading.Event) -> bool:
+        # The event belongs to somebody else and cannot wake the condition, hence the short real wait.
+        with self._changed:
+            while not event.is_set() and self._now < moment:
+                self._changed.wait(0.005)
+        return event.is_set()

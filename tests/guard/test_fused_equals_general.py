@@ -1,0 +1,325 @@
+"""The fused path and the general path are one behaviour: random traces through both come to the same.
+
+A trace is a list of actions; a call's attempts hold actions of their own, so calls overlap by nesting: a circuit is
+reset, or opened by an inner call, while an outer call is under way. Both worlds have a manual clock and the same dice.
+
+No two timers of a trace end at the same moment (limits lie off the grid on which calls sleep), because then either
+may win.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.context import deadline
+from holdfast.core.outcome import Outcome
+from holdfast.guard.bulkhead import Bulkhead
+from holdfast.guard.fallback import Fallback
+from holdfast.guard.guard import Guard
+from holdfast.guard.rate_limit import RateLimit
+from holdfast.guard.retry import Retry
+from holdfast.guard.timeout import Timeout
+from holdfast.machine.breaker import Breaker
+from holdfast.machine.budget import Budget
+from holdfast.machine.trip import consecutive, count, k_of_n, ratio, slow_ratio
+from holdfast.telemetry.hub import Hub
+from holdfast.telemetry.metrics import InMemoryMetrics
+from holdfast.testing.clock import ManualClock
+from tests.conftest import SIZE
+from tests.guard.colours import AsyncColour, Interrupted, SyncColour, _afinish, _finish
+
+GRID = 1 / 32  # calls sleep and wait multiples of this
+TOTAL_OFF, ATTEMPT_OFF, AMBIENT_OFF = 4 / 512, 3 / 512, 7 / 1024
+
+
+class Passed(Exception):
+    """Goes through every layer."""
+
+
+class Hinted(OSError):
+    def __init__(self) -> None:
+        super().__init__("later")
+        self.retry_after = 1.0
+
+
+ENDS: dict[str, Any] = {
+    "ok": None,
+    "transient": OSError,
+    "timeout": TimeoutError,
+    "terminal": TypeError,
+    "hinted": Hinted,
+    "passed": Passed,
+    "interrupted": Interrupted,
+}
+
+
+@dataclass(frozen=True)
+class Pause:
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Command:
+    verb: str
+
+
+@dataclass(frozen=True)
+class Replace:
+    policy: Any
+
+
+@dataclass(frozen=True)
+class Attempt:
+    actions: tuple[Any, ...]
+    end: str
+
+
+@dataclass(frozen=True)
+class Call:
+    attempts: tuple[Attempt, ...]
+    ambient: float | None = None
+    override: Retry | None = None
+    other: bool = False
+
+
+pauses = st.builds(Pause, st.sampled_from([1, 2, 16, 40, 80, 200, 1100]).map(lambda n: n * GRID))
+commands = st.builds(Command, st.sampled_from(["isolate", "close", "reset", "disable", "metrics_only", "enable"]))
+ends = st.sampled_from(["ok", "ok", "transient", "transient", *ENDS])
+overrides = st.none() | st.none() | st.builds(Retry, attempts=st.integers(1, 3), base=st.just(0.0))
+ambients = st.none() | st.none() | st.sampled_from([-1.0, 1 + AMBIENT_OFF, 3 + AMBIENT_OFF])
+
+
+def calls(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Call]:
+    attempts = st.builds(Attempt, st.lists(inner, max_size=2).map(tuple), ends)
+    return st.builds(
+        Call,
+        st.lists(attempts, min_size=1, max_size=3).map(tuple),
+        ambients,
+        overrides,
+        st.sampled_from([False] * 4 + [True]),
+    )
+
+
+simple_calls = calls(pauses)
+nested_calls = calls(st.one_of(pauses, pauses, commands, simple_calls))
+
+retries = st.builds(
+    Retry,
+    attempts=st.integers(1, 4),
+    base=st.sampled_from([0.0, 0.5, 2.0]),
+    cap=st.just(4.0),
+    backoff=st.sampled_from(["exponential", "linear", "fixed"]),
+    jitter=st.sampled_from(["none", "full", "equal"]),
+    budget=st.none() | st.builds(Budget, st.sampled_from([0.0, 0.5]), st.integers(0, 2)),
+    safety=st.sampled_from(["idempotent", "always", "if_not_sent"]),
+)
+rules = st.one_of(
+    st.builds(consecutive, st.integers(1, 3)),
+    st.builds(count, st.integers(1, 3), st.sampled_from([4.0, 60.0])),
+    st.builds(ratio, st.sampled_from([0.5, 1.0]), st.integers(1, 4), st.sampled_from([10.0])),
+    st.builds(k_of_n, st.just(2), st.integers(2, 4)),
+    st.builds(slow_ratio, st.just(0.5), st.sampled_from([1.0, 3.0]), st.integers(1, 3)),
+)
+breakers = st.builds(
+    lambda rules, open_for, successes, spare, half: Breaker(
+        *rules, open_for=open_for, successes=successes, out_of=successes + spare, half_open_for=half
+    ),
+    st.lists(rules, min_size=1, max_size=2),
+    st.sampled_from([1.0, 5.0, 30.0]),
+    st.integers(1, 2),
+    st.integers(0, 1),
+    st.none() | st.just(3.0),
+)
+timeouts = st.builds(
+    lambda total, attempt: Timeout(total=total, attempt=attempt) if total or attempt else Timeout(total=5 + TOTAL_OFF),
+    st.none() | st.sampled_from([2 + TOTAL_OFF, 5 + TOTAL_OFF]),
+    st.none() | st.sampled_from([1 + ATTEMPT_OFF, 2 + ATTEMPT_OFF]),
+)
+bulkheads = st.builds(lambda limit, queue: Bulkhead(limit, queue, max_wait=0.0), st.integers(1, 2), st.integers(0, 1))
+rate_limits = st.one_of(
+    st.builds(RateLimit, st.sampled_from([0.25, 1.0, 8.0]), burst=st.integers(1, 3)),
+    st.builds(RateLimit, st.integers(1, 3), per=st.sampled_from([4.0, 16.0])),
+    st.builds(RateLimit, st.sampled_from([0.25, 1.0]), max_wait=st.sampled_from([0.0, 2.0])),
+)
+fallbacks = st.builds(Fallback, st.just(lambda outcome: ("spare", outcome.kind)), rejected=st.booleans())
+policy_sets = st.tuples(
+    *(st.none() | kind for kind in (retries, breakers, timeouts, bulkheads, rate_limits, fallbacks))
+)
+actions = st.one_of(
+    nested_calls,
+    nested_calls,
+    nested_calls,
+    pauses,
+    commands,
+    st.builds(Replace, st.one_of(retries, timeouts, breakers)),
+)
+traces = st.lists(actions, min_size=1, max_size=8)
+
+
+class World:
+    """A guard with everything it depends on, and a log of what could be seen."""
+
+    def __init__(self, policies: tuple[Any, ...], colour: Any, form: str, *, fused: bool) -> None:
+        self.colour = colour
+        self.form = form
+        self.clock = ManualClock()
+        self.metrics = InMemoryMetrics()
+        dice = random.Random(7)
+        hub = Hub(clock=self.clock)
+        hub.register(self.metrics)
+        options: dict[str, Any] = {
+            "clock": self.clock,
+            "telemetry": hub,
+            "rng": lambda: dice.randrange(4) / 4,
+            "passthrough": (Passed,),
+            "fused": fused,
+        }
+        self.guard = Guard("x", *(policy for policy in policies if policy is not None), **options)
+        self.other = Guard("other", Retry(attempts=2, base=0.5), Timeout(total=7 + TOTAL_OFF), **options)
+        self.log: list[Any] = []
+
+    def play(self, actions: Any) -> Generator[Any, Any, None]:
+        for action in actions:
+            match action:
+                case Pause(seconds):
+                    yield self.colour.sleep(self.clock, seconds)
+                case Command(verb):
+                    if self.strategy("breaker") is not None:
+                        self.guard.circuit.command(verb)
+                case Replace(policy):
+                    self.guard.replace(policy)
+                case Call():
+                    yield from self.call(action)
+            self.log.append((type(action).__name__, self.state()))
+
+    def call(self, call: Call) -> Generator[Any, Any, None]:
+        made = iter((*call.attempts, *[call.attempts[-1]] * 20))
+        guard = self.other if call.other else self.guard
+
+        def body() -> Generator[Any, Any, Any]:
+            attempt = next(made)
+            self.log.append(("attempt", self.clock.monotonic()))
+            yield from self.play(attempt.actions)
+            if ENDS[attempt.end] is not None:
+                raise ENDS[attempt.end]
+            return "value"
+
+        fn = self.colour.fn(body)
+        scopes = [] if call.ambient is None else [deadline(call.ambient, clock=self.clock)]
+        scopes += [] if call.override is None else [guard.override(call.override)]
+        for scope in scopes:
+            scope.__enter__()
+        try:
+            result = yield self.invoke(guard, fn)
+            self.log.append(seen(result))
+        except (Passed, Interrupted, Exception) as error:
+            self.log.append(("raised", type(error), type(error.__cause__), getattr(error, "retry_after", None)))
+        finally:
+            for scope in reversed(scopes):
+                scope.__exit__(None, None, None)
+
+    def invoke(self, guard: Guard, fn: Any) -> Any:
+        if self.form == "decorated":
+            return guard.outcome(fn)()
+        return (self.colour.inner if self.form == "run" else self.colour.inner_call)(guard, fn)
+
+    def strategy(self, kind: str) -> Any:
+        return next((each for each in self.guard.plan.strategies if each.kind == kind), None)
+
+    def state(self) -> dict[str, Any]:
+        seen: dict[str, Any] = {"now": self.clock.monotonic()}
+        if self.strategy("breaker") is not None:
+            circuit = self.guard.circuit
+            seen["circuit"] = (circuit.state, circuit.control, circuit.generation, circuit.next_test, circuit.rounds)
+            seen["failures"] = circuit.look("figures")
+        if (bulkhead := self.strategy("bulkhead")) is not None:
+            seen["slots"] = (bulkhead.slots.in_use, len(bulkhead.slots.waiting))
+        if (limiter := self.strategy("rate_limit")) is not None:
+            seen["tokens"] = limiter.bucket.bucket.tokens(self.clock.monotonic())
+        if (retry := self.strategy("retry")) is not None and retry.budget is not None:
+            seen["budget"] = retry.budget.figures()
+        return seen
+
+
+def seen(result: Any) -> Any:
+    """What a caller can tell from a result."""
+    if not isinstance(result, Outcome):
+        return result
+    cause = None if result.error is None else result.error.__cause__
+    return {
+        "kind": result.kind,
+        "value": result.value,
+        "error": type(result.error),
+        "cause": type(cause),
+        "attempts": result.attempts,
+        "reason": result.reason,
+        "retry_after": result.retry_after,
+        "stopped_by": result.stopped_by,
+        "late": (result.late, result.metadata.get("result")),
+        "fallback": result.detail if result.is_success else None,
+        "trail": [(a.kind, a.wait, a.service) for a in result.metadata.get("trail", ())] if result.is_failure else None,
+    }
+
+
+def history(policies: tuple[Any, ...], trace: Any, is_async: bool, form: str, *, fused: bool) -> World:
+    if not is_async:
+        world = World(policies, SyncColour(), form, fused=fused)
+        _finish(world.play(trace))
+        return world
+    with asyncio.Runner() as runner:
+        world = World(policies, AsyncColour(runner), form, fused=fused)
+        runner.run(_afinish(world.play(trace)))
+    return world
+
+
+def show(world: World) -> Any:
+    counted = world.metrics.snapshot()
+    return world.log, world.clock.slept, {key: value for key, value in counted.items() if key != "duration_s"}
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@settings(max_examples=200 * SIZE, suppress_health_check=[HealthCheck.too_slow])
+@given(policies=policy_sets, trace=traces, form=st.sampled_from(["run", "call", "decorated"]))
+def test_random_traces_come_to_the_same_on_both_paths(is_async: bool, policies: Any, trace: Any, form: str) -> None:
+    fused = history(policies, trace, is_async, form, fused=True)
+    general = history(policies, trace, is_async, form, fused=False)
+    for left, right in zip(fused.log, general.log, strict=False):
+        assert left == right
+    assert show(fused) == show(general)
+    assert fused.metrics.snapshot()["duration_s"] == pytest.approx(general.metrics.snapshot()["duration_s"])
+    if fused.strategy("bulkhead") is not None:
+        assert fused.strategy("bulkhead").slots.in_use == 0
+
+
+@pytest.mark.torture
+@settings(max_examples=100 * SIZE, suppress_health_check=[HealthCheck.too_slow])
+@given(policies=policy_sets, trace=traces)
+def test_random_traces_come_to_the_same_in_both_colours_where_nothing_is_cut(policies: Any, trace: Any) -> None:
+    # Async calls are cut at their limit and sync ones are late, so this one compares guards without limits.
+    policies = tuple(None if isinstance(policy, Timeout) else policy for policy in policies)
+    trace = [
+        uncut(action) for action in trace if not (isinstance(action, Replace) and isinstance(action.policy, Timeout))
+    ]
+    sync, loop = (history(policies, trace, is_async, "run", fused=True) for is_async in (False, True))
+    for left, right in zip(sync.log, loop.log, strict=False):
+        assert left == right
+    assert show(sync) == show(loop)
+
+
+def uncut(action: Any) -> Any:
+    if not isinstance(action, Call):
+        return action
+    attempts = tuple(
+        Attempt(tuple(uncut(inner) for inner in attempt.actions if not isinstance(inner, Call)), attempt.end)
+        for attempt in action.attempts
+    )
+    return Call(attempts, None, action.override, other=False)
