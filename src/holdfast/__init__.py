@@ -33,7 +33,8 @@ _HOMES = {
     "guard.chaos": "Chaos",
     "guard.circuit": "CircuitBreakerStrategy",
     "guard.circuit_breaker": "CircuitBreaker",
-    "guard.describe": "Description Explanation",
+    "guard.describe": "Description",
+    "guard.explain": "Explanation",
     "guard.fallback": "Fallback FallbackStrategy",
     "guard.guard": "Guard",
     "guard.hedge": "Hedge HedgeStrategy",
@@ -131,7 +132,7 @@ if TYPE_CHECKING:
     from holdfast.guard.circuit import CircuitBreakerStrategy as CircuitBreakerStrategy
     from holdfast.guard.circuit_breaker import CircuitBreaker as CircuitBreaker
     from holdfast.guard.describe import Description as Description
-    from holdfast.guard.describe import Explanation as Explanation
+    from holdfast.guard.explain import Explanation as Explanation
     from holdfast.guard.fallback import Fallback as Fallback
     from holdfast.guard.fallback import FallbackStrategy as FallbackStrategy
     from holdfast.guard.guard import Guard as Guard

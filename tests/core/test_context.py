@@ -9,15 +9,7 @@ from contextvars import copy_context
 
 import pytest
 
-from holdfast.core.context import (
-    ResilienceContext,
-    TypedKey,
-    current_context,
-    deadline,
-    remaining_time,
-    use_context,
-)
-from holdfast.core.deadline import Deadline
+from holdfast import Deadline, ResilienceContext, TypedKey, current_context, deadline, remaining_time, use_context
 from holdfast.testing.clock import ManualClock
 
 TENANT = TypedKey[str]("tenant")

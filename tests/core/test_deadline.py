@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast import Deadline
 from holdfast.core.clock import SYSTEM_CLOCK
-from holdfast.core.deadline import Deadline
 from holdfast.testing.clock import ManualClock
 
 seconds = st.floats(-1e6, 1e6)

@@ -7,8 +7,7 @@ import traceback
 
 import pytest
 
-from holdfast.core.outcome import Evidence, Outcome, OutcomeKind, Verdict
-from holdfast.errors import CircuitOpen, GuardTimeout, OutcomeError
+from holdfast import CircuitOpen, Evidence, GuardTimeout, Outcome, OutcomeError, OutcomeKind, Verdict
 
 K = OutcomeKind
 

@@ -26,9 +26,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.guard.guard import Guard
-from holdfast.telemetry.events import GuardEvent
-from holdfast.telemetry.hub import Hub
+from holdfast import Guard, GuardEvent, Hub
 from holdfast.testing.clock import ManualClock
 
 PATIENCE_S = 10.0  # how long a test waits for another thread before it gives up
@@ -96,6 +94,13 @@ class Colour:
     def start(self, guard: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Begin a call beside the test, in a thread or a task; `.outcome()` waits for it."""
         raise NotImplementedError
+
+    def enter(self, guard: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """The same, and wait until it is inside the function (of `colour.fn`)."""
+        before = fn.calls
+        handle = self.start(guard, fn, *args, **kwargs)
+        self.until(lambda: fn.calls > before)
+        return handle
 
     def gate(self) -> Any:
         """Something a body waits for (`yield gate.wait()`) until the test calls `open()`."""

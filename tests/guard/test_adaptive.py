@@ -210,7 +210,7 @@ class Woken:
 
 def test_a_limit_that_grows_admits_more_of_those_who_wait() -> None:
     slots = AdaptiveSlots(AdaptiveLimit(initial=1, window_min=1e-9, min_samples=1, queue=(9, 9)))
-    assert slots.take(WORKFLOW)
+    assert slots.take()
     tickets = [LuckyTicket(Woken(), 0.0, WORKFLOW, 0.5) for _ in range(3)]
     assert all(slots.enter(ticket) for ticket in tickets)
     slots.settle(1.0, 0.1, 1)

@@ -7,19 +7,31 @@ import math
 
 import pytest
 
-from holdfast.core.backoff import Backoff
-from holdfast.errors import HoldfastError, PolicyError
-from holdfast.guard.bulkhead import Bulkhead, BulkheadStrategy
-from holdfast.guard.circuit import CircuitBreakerStrategy
-from holdfast.guard.fallback import Fallback, FallbackStrategy
-from holdfast.guard.guard import Guard
-from holdfast.guard.rate_limit import RateLimit, RateLimiterStrategy
-from holdfast.guard.retry import Retry, RetryStrategy
-from holdfast.guard.timeout import Timeout, TimeoutStrategy
-from holdfast.machine.breaker import Breaker
-from holdfast.machine.budget import Budget
-from holdfast.machine.trip import consecutive, count, k_of_n, ratio, slow_ratio
-from holdfast.telemetry.hub import Hub
+from holdfast import (
+    Backoff,
+    Breaker,
+    Budget,
+    Bulkhead,
+    BulkheadStrategy,
+    CircuitBreakerStrategy,
+    Fallback,
+    FallbackStrategy,
+    Guard,
+    HoldfastError,
+    Hub,
+    PolicyError,
+    RateLimit,
+    RateLimiterStrategy,
+    Retry,
+    RetryStrategy,
+    Timeout,
+    TimeoutStrategy,
+    consecutive,
+    count,
+    k_of_n,
+    ratio,
+    slow_ratio,
+)
 
 NAN, INF = math.nan, math.inf
 

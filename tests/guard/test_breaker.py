@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.outcome import Evidence, OutcomeKind, Verdict
-from holdfast.errors import CircuitOpen
-from holdfast.guard.circuit import CircuitBreakerStrategy
-from holdfast.guard.retry import Retry
-from holdfast.machine.breaker import Breaker, CircuitState
-from holdfast.machine.trip import consecutive, count, k_of_n, ratio, slow_ratio
-from holdfast.telemetry.events import CallCompleted, CircuitStateChanged, LoadShed
-from holdfast.telemetry.metrics import InMemoryMetrics
+from holdfast import (
+    Breaker,
+    CallCompleted,
+    CircuitBreakerStrategy,
+    CircuitOpen,
+    CircuitState,
+    CircuitStateChanged,
+    Evidence,
+    InMemoryMetrics,
+    LoadShed,
+    OutcomeKind,
+    Retry,
+    Verdict,
+    consecutive,
+    count,
+    k_of_n,
+    ratio,
+    slow_ratio,
+)
 from tests.guard.colours import Interrupted, Slow
 
 K = OutcomeKind
@@ -221,8 +232,7 @@ def test_failures_while_open_change_nothing(colour, guard_of, clock, good):
         yield gate.wait()
         raise DOWN
 
-    late = colour.start(guard, colour.fn(late_failure))
-    colour.until(lambda: not late.done)
+    late = colour.enter(guard, colour.fn(late_failure))
     fail(colour, guard, 2)
     generation, due = guard.circuit.generation, guard.circuit.next_test
     clock.advance(10)
@@ -241,10 +251,10 @@ def test_a_stale_success_does_not_close_a_half_open_circuit(colour, guard_of, cl
 
         return colour.fn(body)
 
-    stale = colour.start(guard, waits_for(old, "old"))
+    stale = colour.enter(guard, waits_for(old, "old"))
     fail(colour, guard, 2)
     clock.advance(30)
-    probing = colour.start(guard, waits_for(probe, "new"))
+    probing = colour.enter(guard, waits_for(probe, "new"))
     colour.until(lambda: guard.circuit.state is HALF_OPEN)
     old.open()
     assert stale.outcome().value == "old"
@@ -281,7 +291,7 @@ def test_while_a_probe_runs_everybody_else_is_refused(colour, guard_of, clock, g
         yield gate.wait()
         return "alive"
 
-    probe = colour.start(guard, colour.fn(body))
+    probe = colour.enter(guard, colour.fn(body))
     colour.until(lambda: guard.circuit.state is HALF_OPEN)
     for _ in range(5):
         assert colour.run(guard, good).reason == "circuit_open"
@@ -340,7 +350,7 @@ def test_a_probe_that_never_returns_frees_itself_after_the_open_time(colour, gua
         yield gate.wait()
         return "zombie"
 
-    zombie = colour.start(guard, colour.fn(body))
+    zombie = colour.enter(guard, colour.fn(body))
     colour.until(lambda: guard.circuit.state is HALF_OPEN)
     clock.advance(29)
     assert colour.run(guard, good).kind is K.REJECTED
@@ -410,7 +420,7 @@ def test_as_many_probes_as_allowed_run_at_once(colour, guard_of, clock, good):
         yield gate.wait()
         return "alive"
 
-    probes = [colour.start(guard, colour.fn(body)) for _ in range(2)]
+    probes = [colour.enter(guard, colour.fn(body)) for _ in range(2)]
     colour.until(lambda: guard.circuit.look("figures").get("probes_held") == 2)
     assert colour.run(guard, good).reason == "circuit_open"
     gate.open()
@@ -492,8 +502,7 @@ def test_no_result_changes_an_isolated_circuit(colour, guard_of):
         yield gate.wait()
         return "up"
 
-    running = colour.start(guard, colour.fn(body))
-    colour.until(lambda: not running.done)
+    running = colour.enter(guard, colour.fn(body))
     guard.circuit.command("isolate")
     gate.open()
     assert running.outcome().value == "up"

@@ -8,15 +8,20 @@ from contextvars import copy_context
 
 import pytest
 
-from holdfast.core.context import deadline
-from holdfast.core.outcome import OutcomeKind
-from holdfast.errors import BulkheadFull
-from holdfast.guard.bulkhead import Bulkhead, BulkheadStrategy
-from holdfast.guard.retry import Retry
-from holdfast.guard.timeout import Timeout
-from holdfast.machine.breaker import Breaker
-from holdfast.machine.trip import consecutive
-from holdfast.telemetry.events import AttemptCompleted, LoadShed
+from holdfast import (
+    AttemptCompleted,
+    Breaker,
+    Bulkhead,
+    BulkheadFull,
+    BulkheadStrategy,
+    LoadShed,
+    OutcomeKind,
+    Retry,
+    Timeout,
+    consecutive,
+    deadline,
+    slow_ratio,
+)
 from holdfast.testing.clock import ManualClock
 from tests.guard.colours import AsyncColour, Interrupted, Slow, reached
 
@@ -441,6 +446,29 @@ def test_the_wait_for_a_slot_and_the_service_time_are_recorded_apart(colour, gua
     assert waiter.outcome().value == "up"
     waited = recorder.of(AttemptCompleted)[-1]
     assert (waited.wait, waited.service_s) == (3, 2)
+
+
+def waited_ten_seconds(colour, guard, clock, fn):
+    """The outcome of a call that got its slot after ten seconds."""
+    holders = Holders(colour, guard)
+    holders.enter()
+    waiter = colour.start(guard, fn)
+    colour.until(lambda: len(slots_of(guard).waiting) == 1)
+    clock.advance(10)
+    holders.leave()
+    return waiter.outcome()
+
+
+def test_the_wait_for_a_slot_is_no_part_of_an_attempt_that_failed(colour, guard_of, clock):
+    outcome = waited_ten_seconds(colour, guard_of(Bulkhead(1, queue=1)), clock, colour.fn([TypeError("bug")]))
+    [attempt] = outcome.metadata["trail"]
+    assert (attempt.wait, attempt.service) == (10, 0)
+
+
+def test_the_wait_for_a_slot_does_not_make_the_dependency_slow(colour, guard_of, clock):
+    guard = guard_of(Bulkhead(1, queue=1), Breaker(slow_ratio(0.6, threshold=2, min_calls=2)))
+    assert waited_ten_seconds(colour, guard, clock, colour.fn(["up"])).value == "up"
+    assert guard.circuit.state == "closed"
 
 
 def test_a_refusal_is_a_load_shed_with_its_reason(colour, guard_of, held, recorder):

@@ -263,6 +263,16 @@ def test_a_permit_is_used_up_by_the_first_report(clock: ManualClock) -> None:
     assert breaker.state is CircuitState.OPEN
 
 
+def test_after_its_report_a_caller_has_no_permit_any_more(clock: ManualClock) -> None:
+    breaker = breaker_of(clock, failure_threshold=1)
+    assert breaker.should_attempt_request()
+    breaker.record_failure()
+    clock.advance(30)
+    assert elsewhere(breaker.should_attempt_request)
+    breaker.record_success()  # without a check, so it settles the probe that is out
+    assert breaker.state is CircuitState.CLOSED
+
+
 def test_two_breakers_do_not_share_their_permits(clock: ManualClock) -> None:
     one, other = opened(clock), opened(clock)
     clock.advance(30)

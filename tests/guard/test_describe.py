@@ -15,7 +15,8 @@ from holdfast.guard.adaptive import AdaptiveLimitStrategy
 from holdfast.guard.bulkhead import Bulkhead, BulkheadStrategy
 from holdfast.guard.chaos import Chaos
 from holdfast.guard.circuit import CircuitBreakerStrategy
-from holdfast.guard.describe import describe, explain
+from holdfast.guard.describe import describe
+from holdfast.guard.explain import explain
 from holdfast.guard.fallback import Fallback
 from holdfast.guard.guard import Guard
 from holdfast.guard.hedge import Hedge

@@ -6,15 +6,19 @@ import asyncio
 
 import pytest
 
-from holdfast.core.context import deadline
-from holdfast.core.outcome import OutcomeKind
-from holdfast.guard.fallback import Fallback, FallbackStrategy
-from holdfast.guard.rate_limit import RateLimit
-from holdfast.guard.retry import Retry
-from holdfast.guard.timeout import Timeout
-from holdfast.machine.breaker import Breaker
-from holdfast.machine.trip import consecutive
-from holdfast.telemetry.events import CallCompleted, FellBack
+from holdfast import (
+    Breaker,
+    CallCompleted,
+    Fallback,
+    FallbackStrategy,
+    FellBack,
+    OutcomeKind,
+    RateLimit,
+    Retry,
+    Timeout,
+    consecutive,
+    deadline,
+)
 from tests.guard.colours import Interrupted, Slow
 
 K = OutcomeKind

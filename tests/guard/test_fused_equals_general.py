@@ -1,7 +1,8 @@
 """The fused path and the general path are one behaviour: random traces through both come to the same.
 
 A trace is a list of actions; a call's attempts hold actions of their own, so calls overlap by nesting: a circuit is
-reset, or opened by an inner call, while an outer call is under way. Both worlds have a manual clock and the same dice.
+reset, or opened by an inner call, while an outer call is under way. Both worlds have a manual clock, and dice that only
+depend on it.
 
 No two timers of a trace end at the same moment (limits lie off the grid on which calls sleep), because then either
 may win.
@@ -10,28 +11,33 @@ may win.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.context import deadline
-from holdfast.core.outcome import Outcome
-from holdfast.guard.bulkhead import Bulkhead
-from holdfast.guard.fallback import Fallback
-from holdfast.guard.guard import Guard
-from holdfast.guard.rate_limit import RateLimit
-from holdfast.guard.retry import Retry
-from holdfast.guard.timeout import Timeout
-from holdfast.machine.breaker import Breaker
-from holdfast.machine.budget import Budget
-from holdfast.machine.trip import consecutive, count, k_of_n, ratio, slow_ratio
-from holdfast.telemetry.hub import Hub
-from holdfast.telemetry.metrics import InMemoryMetrics
+from holdfast import (
+    Breaker,
+    Budget,
+    Bulkhead,
+    Fallback,
+    Guard,
+    Hub,
+    InMemoryMetrics,
+    Outcome,
+    RateLimit,
+    Retry,
+    Timeout,
+    consecutive,
+    count,
+    deadline,
+    k_of_n,
+    ratio,
+    slow_ratio,
+)
 from holdfast.testing.clock import ManualClock
 from tests.conftest import SIZE
 from tests.guard.colours import AsyncColour, Interrupted, SyncColour, _afinish, _finish
@@ -88,13 +94,18 @@ class Call:
     ambient: float | None = None
     override: Retry | None = None
     other: bool = False
+    times: int = 1
 
 
-pauses = st.builds(Pause, st.sampled_from([1, 2, 16, 40, 80, 200, 1100]).map(lambda n: n * GRID))
+def seldom(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(st.none(), st.none(), st.none(), strategy)
+
+
+pauses = st.builds(Pause, st.sampled_from([1, 16, 40, 80, 200, 1100]).map(lambda n: n * GRID))
 commands = st.builds(Command, st.sampled_from(["isolate", "close", "reset", "disable", "metrics_only", "enable"]))
-ends = st.sampled_from(["ok", "ok", "transient", "transient", *ENDS])
-overrides = st.none() | st.none() | st.builds(Retry, attempts=st.integers(1, 3), base=st.just(0.0))
-ambients = st.none() | st.none() | st.sampled_from([-1.0, 1 + AMBIENT_OFF, 3 + AMBIENT_OFF])
+ends = st.sampled_from(["ok"] * 3 + ["transient"] * 5 + list(ENDS))
+overrides = seldom(st.builds(Retry, attempts=st.integers(1, 3), base=st.just(0.0)))
+ambients = seldom(st.sampled_from([-1.0, 0.25 + AMBIENT_OFF, 1 + AMBIENT_OFF, 3 + AMBIENT_OFF]))
 
 
 def calls(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Call]:
@@ -105,6 +116,7 @@ def calls(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Call]:
         ambients,
         overrides,
         st.sampled_from([False] * 4 + [True]),
+        st.sampled_from([1, 1, 2, 4]),
     )
 
 
@@ -119,7 +131,7 @@ retries = st.builds(
     backoff=st.sampled_from(["exponential", "linear", "fixed"]),
     jitter=st.sampled_from(["none", "full", "equal"]),
     budget=st.none() | st.builds(Budget, st.sampled_from([0.0, 0.5]), st.integers(0, 2)),
-    safety=st.sampled_from(["idempotent", "always", "if_not_sent"]),
+    safety=st.sampled_from(["idempotent"] * 4 + ["if_not_sent"]),
 )
 rules = st.one_of(
     st.builds(consecutive, st.integers(1, 3)),
@@ -143,7 +155,7 @@ timeouts = st.builds(
     st.none() | st.sampled_from([2 + TOTAL_OFF, 5 + TOTAL_OFF]),
     st.none() | st.sampled_from([1 + ATTEMPT_OFF, 2 + ATTEMPT_OFF]),
 )
-bulkheads = st.builds(lambda limit, queue: Bulkhead(limit, queue, max_wait=0.0), st.integers(1, 2), st.integers(0, 1))
+bulkheads = st.builds(Bulkhead, st.integers(1, 2))  # who waits in a queue of nested calls waits for itself
 rate_limits = st.one_of(
     st.builds(RateLimit, st.sampled_from([0.25, 1.0, 8.0]), burst=st.integers(1, 3)),
     st.builds(RateLimit, st.integers(1, 3), per=st.sampled_from([4.0, 16.0])),
@@ -151,7 +163,8 @@ rate_limits = st.one_of(
 )
 fallbacks = st.builds(Fallback, st.just(lambda outcome: ("spare", outcome.kind)), rejected=st.booleans())
 policy_sets = st.tuples(
-    *(st.none() | kind for kind in (retries, breakers, timeouts, bulkheads, rate_limits, fallbacks))
+    *(st.one_of(st.none(), kind, kind) for kind in (retries, breakers, timeouts)),
+    *(seldom(kind) for kind in (bulkheads, rate_limits, fallbacks)),
 )
 actions = st.one_of(
     nested_calls,
@@ -161,7 +174,7 @@ actions = st.one_of(
     commands,
     st.builds(Replace, st.one_of(retries, timeouts, breakers)),
 )
-traces = st.lists(actions, min_size=1, max_size=8)
+traces = st.lists(actions, min_size=1, max_size=12)
 
 
 class World:
@@ -172,13 +185,13 @@ class World:
         self.form = form
         self.clock = ManualClock()
         self.metrics = InMemoryMetrics()
-        dice = random.Random(7)
         hub = Hub(clock=self.clock)
         hub.register(self.metrics)
         options: dict[str, Any] = {
             "clock": self.clock,
             "telemetry": hub,
-            "rng": lambda: dice.randrange(4) / 4,
+            # Told by the clock: how often the dice are thrown is nobody's business.
+            "rng": lambda: int(self.clock.monotonic() * 32) * 7 % 4 / 4,
             "passthrough": (Passed,),
             "fused": fused,
         }
@@ -197,7 +210,8 @@ class World:
                 case Replace(policy):
                     self.guard.replace(policy)
                 case Call():
-                    yield from self.call(action)
+                    for _ in range(action.times):
+                        yield from self.call(action)
             self.log.append((type(action).__name__, self.state()))
 
     def call(self, call: Call) -> Generator[Any, Any, None]:
@@ -265,7 +279,9 @@ def seen(result: Any) -> Any:
         "stopped_by": result.stopped_by,
         "late": (result.late, result.metadata.get("result")),
         "fallback": result.detail if result.is_success else None,
-        "trail": [(a.kind, a.wait, a.service) for a in result.metadata.get("trail", ())] if result.is_failure else None,
+        "trail": [(a.kind, a.wait, a.delay, a.service) for a in result.metadata.get("trail", ())]
+        if result.is_failure
+        else None,
     }
 
 
@@ -285,9 +301,21 @@ def show(world: World) -> Any:
     return world.log, world.clock.slept, {key: value for key, value in counted.items() if key != "duration_s"}
 
 
+def slow_calls(*policies: Any, times: int = 1) -> dict[str, Any]:
+    """A trace in which the total limit is over before the first attempt is."""
+    return {
+        "policies": (*policies, Timeout(total=5 + TOTAL_OFF)),
+        "trace": [Call((Attempt((Pause(6.25),), "ok"),), times=times)],
+        "form": "run",
+    }
+
+
 @pytest.mark.torture
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @settings(max_examples=200 * SIZE, suppress_health_check=[HealthCheck.too_slow])
+@example(**slow_calls(Retry(attempts=2, base=0.0)))  # the cause of a timeout was a timeout of ours
+@example(**slow_calls(Retry(attempts=2, base=0.0, safety="if_not_sent")))  # stopped by something else than the limit
+@example(**slow_calls(Breaker(consecutive(1)), times=2))  # the refusal had no cause
 @given(policies=policy_sets, trace=traces, form=st.sampled_from(["run", "call", "decorated"]))
 def test_random_traces_come_to_the_same_on_both_paths(is_async: bool, policies: Any, trace: Any, form: str) -> None:
     fused = history(policies, trace, is_async, form, fused=True)
@@ -322,4 +350,4 @@ def uncut(action: Any) -> Any:
         Attempt(tuple(uncut(inner) for inner in attempt.actions if not isinstance(inner, Call)), attempt.end)
         for attempt in action.attempts
     )
-    return Call(attempts, None, action.override, other=False)
+    return Call(attempts, None, action.override, other=False, times=action.times)

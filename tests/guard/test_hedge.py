@@ -380,6 +380,30 @@ def test_an_exhausted_budget_starts_no_more_hedges_and_lets_running_ones_go_on(
     colour.until(lambda: (budget.executions, budget.inflight) == (0, 0))
 
 
+def test_a_stray_thread_counts_against_the_budget_until_it_ends(clock: Any, guard_of: Any) -> None:
+    started, gate = threading.Event(), threading.Event()
+
+    def primary() -> str:
+        assert started.wait(10)
+        return "value"
+
+    def hedge() -> str:
+        started.set()
+        assert gate.wait(10)
+        return "late"
+
+    guard = guard_of(Hedge(delay=0, budget=Budget(1.0, 3), actions=lambda number: hedge))
+    assert guard.run(primary).value == "value"
+    budget = strategy_of(guard).budget
+    assert budget is not None
+    assert (budget.executions, budget.inflight) == (0, 1)
+    gate.set()
+    for stray in threading.enumerate():
+        if stray.name == "holdfast-branch":
+            stray.join(10)
+    assert budget.inflight == 0
+
+
 def test_a_call_that_is_not_idempotent_is_not_hedged(colour: Any, guard_of: Any) -> None:
     fn = colour.fn([OSError("down"), "never"])
     with use_context(ResilienceContext("outer", properties={IDEMPOTENT: False})):
@@ -414,6 +438,7 @@ def test_a_refused_hedge_does_not_end_the_primary(colour: Any, clock: Any, guard
     primary.gate.open()
     outcome = call.outcome()
     assert (outcome.value, outcome.attempts, primary.fn.calls) == ("primary", 1, 1)
+    assert len(recorder.of(Hedged)) == 1  # another one would have been refused as well
     assert guard.circuit.state is CircuitState.CLOSED
 
 

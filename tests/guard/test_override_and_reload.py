@@ -7,18 +7,24 @@ import threading
 
 import pytest
 
-from holdfast.core.context import deadline, remaining_time
-from holdfast.core.outcome import OutcomeKind
-from holdfast.errors import PolicyError
-from holdfast.guard.bulkhead import Bulkhead
-from holdfast.guard.fallback import Fallback
-from holdfast.guard.rate_limit import RateLimit
-from holdfast.guard.retry import Retry
-from holdfast.guard.timeout import Timeout
-from holdfast.machine.breaker import Breaker, CircuitState
-from holdfast.machine.trip import consecutive, count
-from holdfast.telemetry.events import Reloaded, ReloadFailed
-from holdfast.telemetry.metrics import InMemoryMetrics
+from holdfast import (
+    Breaker,
+    Bulkhead,
+    CircuitState,
+    Fallback,
+    InMemoryMetrics,
+    OutcomeKind,
+    PolicyError,
+    RateLimit,
+    Reloaded,
+    ReloadFailed,
+    Retry,
+    Timeout,
+    consecutive,
+    count,
+    deadline,
+    remaining_time,
+)
 from tests.guard.colours import Slow
 
 K = OutcomeKind
@@ -209,8 +215,7 @@ def test_a_running_call_finishes_on_the_old_policies(colour, guard_of):
         yield gate.wait()
         raise DOWN
 
-    running = colour.start(guard, colour.fn([first, DOWN, "up"]))
-    colour.until(lambda: not running.done)
+    running = colour.enter(guard, colour.fn([first, DOWN, "up"]))
     guard.replace(Retry(attempts=1))
     gate.open()
     assert running.outcome().value == "up"
@@ -251,8 +256,7 @@ def test_a_call_that_began_before_a_reload_settles_on_the_same_circuit(colour, g
         yield gate.wait()
         raise DOWN
 
-    running = colour.start(guard, colour.fn(body))
-    colour.until(lambda: not running.done)
+    running = colour.enter(guard, colour.fn(body))
     guard.replace(Retry(attempts=1))
     gate.open()
     running.outcome()
@@ -273,7 +277,7 @@ def test_slots_in_use_are_still_in_use(colour, guard_of):
         yield gate.wait()
         return "held"
 
-    holder = colour.start(guard, colour.fn(body))
+    holder = colour.enter(guard, colour.fn(body))
     colour.until(lambda: slots_of(guard).in_use == 1)
     guard.replace(Retry(attempts=2, base=0))
     assert colour.run(guard, colour.fn(["up"])).reason == "bulkhead_full"

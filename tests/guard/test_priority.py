@@ -233,7 +233,7 @@ def test_ageing_keeps_a_stream_of_urgent_calls_from_starving_the_rest(
 
 def test_ageing_counts_whole_classes(clock: ManualClock) -> None:
     slots = PrioritySlots(1, 10, ageing=10.0)
-    assert slots.take(WORKFLOW)
+    assert slots.take()
     waiter = threading.Event()
     tickets = [
         PriorityTicket(Woken(waiter), since, priority) for since, priority in [(0.0, BACKGROUND), (5.0, WORKFLOW)]
@@ -287,7 +287,7 @@ async def test_a_cancelled_waiter_leaves_no_trace(clock: ManualClock, guard_of: 
 async def test_a_waiter_that_is_handed_the_slot_too_late_passes_it_on(clock: ManualClock, guard_of: Any) -> None:
     guard = guard_of(PriorityBulkhead(1))
     slots = slots_of(guard)
-    assert slots.take(WORKFLOW)
+    assert slots.take()
 
     async def body() -> str:
         return "served"
@@ -305,7 +305,7 @@ async def test_a_waiter_that_is_handed_the_slot_too_late_passes_it_on(clock: Man
 
 def test_a_slot_handed_to_a_loop_that_is_gone_goes_to_the_next() -> None:
     slots = PrioritySlots(1, 10)
-    assert slots.take(WORKFLOW)
+    assert slots.take()
     gone = PriorityTicket(Woken(threading.Event(), alive=False), 0.0, INTERACTIVE)
     here = PriorityTicket(Woken(threading.Event()), 0.0, BACKGROUND)
     assert slots.enter(gone)

@@ -6,14 +6,20 @@ import asyncio
 
 import pytest
 
-from holdfast.core.context import ResilienceContext, TypedKey, deadline, use_context
-from holdfast.core.outcome import OutcomeKind
-from holdfast.errors import RateLimited
-from holdfast.guard.rate_limit import RateLimit, RateLimiterStrategy
-from holdfast.guard.retry import Retry
-from holdfast.machine.breaker import Breaker
-from holdfast.machine.trip import consecutive
-from holdfast.telemetry.events import LoadShed
+from holdfast import (
+    Breaker,
+    LoadShed,
+    OutcomeKind,
+    RateLimit,
+    RateLimited,
+    RateLimiterStrategy,
+    ResilienceContext,
+    Retry,
+    TypedKey,
+    consecutive,
+    deadline,
+    use_context,
+)
 from holdfast.testing.clock import ManualClock
 from tests.guard.colours import Interrupted
 

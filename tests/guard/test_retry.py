@@ -6,16 +6,24 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.context import ResilienceContext, deadline, use_context
-from holdfast.core.outcome import OutcomeKind, Verdict
-from holdfast.errors import PolicyError
-from holdfast.guard.call import IDEMPOTENT
-from holdfast.guard.fallback import Fallback
-from holdfast.guard.guard import Guard
-from holdfast.guard.retry import Retry, RetrySafety
-from holdfast.guard.timeout import Timeout
-from holdfast.machine.budget import Budget
-from holdfast.telemetry.events import AttemptCompleted, RetryDeferred, RetryScheduled
+from holdfast import (
+    IDEMPOTENT,
+    AttemptCompleted,
+    Budget,
+    Fallback,
+    Guard,
+    OutcomeKind,
+    PolicyError,
+    ResilienceContext,
+    Retry,
+    RetryDeferred,
+    RetrySafety,
+    RetryScheduled,
+    Timeout,
+    Verdict,
+    deadline,
+    use_context,
+)
 from tests.guard.colours import Interrupted, Slow, SyncColour
 
 K = OutcomeKind
@@ -454,7 +462,7 @@ def test_the_outcome_lists_every_attempt_with_wait_and_service_time(colour, guar
     assert [attempt.number for attempt in trail] == [0, 1, 2]
     assert [attempt.kind for attempt in trail] == [K.TRANSIENT_FAILURE, K.TIMEOUT, K.TERMINAL_FAILURE]
     assert [attempt.service for attempt in trail] == [4, 5, 0]
-    assert [attempt.wait for attempt in trail] == [0, 1, 2]
+    assert [attempt.delay for attempt in trail] == [0, 1, 2]
 
 
 def test_every_retry_and_every_attempt_is_an_event(colour, guard_of, recorder):

@@ -5,21 +5,30 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from typing import Any
 
 import pytest
 
-from holdfast.core.context import current_context, deadline, remaining_time
-from holdfast.core.outcome import OutcomeKind
-from holdfast.errors import DeadlineExpired, GuardTimeout
-from holdfast.guard.bulkhead import Bulkhead
-from holdfast.guard.circuit import CircuitBreakerStrategy
-from holdfast.guard.fallback import Fallback
-from holdfast.guard.rate_limit import RateLimit
-from holdfast.guard.retry import Retry
-from holdfast.guard.timeout import Timeout, TimeoutStrategy
-from holdfast.machine.breaker import Breaker
-from holdfast.machine.trip import consecutive
-from holdfast.telemetry.events import LoadShed, TimedOut
+from holdfast import (
+    Breaker,
+    Bulkhead,
+    CircuitBreakerStrategy,
+    DeadlineExpired,
+    Fallback,
+    GuardTimeout,
+    LoadShed,
+    OutcomeKind,
+    RateLimit,
+    Retry,
+    TimedOut,
+    Timeout,
+    TimeoutStrategy,
+    consecutive,
+    current_context,
+    deadline,
+    remaining_time,
+)
+from holdfast.core.clock import SYSTEM_CLOCK
 from holdfast.testing.clock import ManualClock
 from tests.guard.colours import Slow
 
@@ -104,6 +113,24 @@ async def test_an_async_result_that_could_not_be_cut_is_late(guard_of, clock, li
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
+
+
+@pytest.mark.parametrize("limit", [Timeout(total=0.002), Timeout(attempt=0.002)], ids=["total", "attempt"])
+def test_an_async_function_that_blocks_its_loop_is_late_and_leaves_no_cancellation_behind(guard_of, limit):
+    async def main() -> Any:
+        async def blocks() -> str:
+            end = SYSTEM_CLOCK.monotonic() + 0.004
+            while SYSTEM_CLOCK.monotonic() < end:
+                pass
+            return "late"
+
+        outcome = await guard_of(limit, clock=SYSTEM_CLOCK).arun(blocks)
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+        return outcome
+
+    outcome = asyncio.run(main())
+    assert (outcome.kind, outcome.late) == (K.TIMEOUT, True)
 
 
 def test_a_late_sync_failure_stays_the_failure_it_is(guard_of, clock):
@@ -248,7 +275,7 @@ def test_the_wait_for_a_slot_lives_under_the_total_limit(colour, guard_of, clock
     def body():
         yield gate.wait()
 
-    holder = colour.start(guard, colour.fn(body))
+    holder = colour.enter(guard, colour.fn(body))
     colour.until(lambda: strategy(guard, "bulkhead").slots.in_use == 1)
     clock.advance(4)  # the holder's own limit is reached before the waiter's
     waiter = colour.start(guard, colour.fn(["up"]))
@@ -327,14 +354,56 @@ def test_an_abandoned_sync_call_returns_on_time(clock, path, guard_of):
     mover.join()
     assert (outcome.kind, outcome.late) == (K.TIMEOUT, False)
     assert ran_in[0] is not threading.current_thread()
+    assert strategy(guard, "timeout").strays == 1
     release.set()
     ran_in[0].join(5)
+    assert strategy(guard, "timeout").strays == 0
 
 
 def _wait_for(condition):
     from tests.guard.colours import SyncColour
 
     SyncColour().until(lambda: bool(condition()))
+
+
+def test_an_abandoned_attempt_counts_as_one_and_its_late_end_changes_nothing(guard_of, clock):
+    release, ran = threading.Event(), []
+
+    def fn() -> str:
+        ran.append(threading.current_thread())
+        if len(ran) == 1:
+            release.wait(10)
+            raise DOWN
+        return "up"
+
+    guard = guard_of(Timeout(attempt=5, abandon=True), Retry(attempts=2, base=0), Breaker(consecutive(9)))
+    mover = threading.Thread(target=lambda: (_wait_for(lambda: ran), clock.advance(5)))
+    mover.start()
+    outcome = guard.run(fn)
+    mover.join()
+    release.set()
+    ran[0].join(5)
+    assert (outcome.value, outcome.attempts) == ("up", 2)
+    assert guard.circuit.look("failure_count") == 0  # one timeout, and then a success
+
+
+def test_a_call_that_was_abandoned_every_time_tells_how_often_it_ran(guard_of, clock):
+    release, ran = threading.Event(), []
+
+    def fn() -> None:
+        ran.append(threading.current_thread())
+        release.wait(10)
+
+    guard = guard_of(Timeout(attempt=5, abandon=True), Retry(attempts=2, base=0))
+    mover = threading.Thread(target=lambda: [(_wait_for(lambda n=n: len(ran) > n), clock.advance(5)) for n in range(2)])
+    mover.start()
+    outcome = guard.run(fn)
+    mover.join()
+    release.set()
+    for thread in ran:
+        thread.join(5)
+    assert (outcome.kind, outcome.attempts) == (K.TIMEOUT, 2)
+    assert [attempt.kind for attempt in outcome.metadata["trail"]] == [K.TIMEOUT, K.TIMEOUT]
 
 
 def test_an_abandoned_call_that_is_quick_enough_is_an_ordinary_one(guard_of, clock):

@@ -8,20 +8,33 @@ import traceback
 
 import pytest
 
+from holdfast import (
+    Breaker,
+    Bulkhead,
+    CallCompleted,
+    CallInterrupted,
+    CircuitState,
+    CircuitStateChanged,
+    Fallback,
+    Guard,
+    Hub,
+    InMemoryMetrics,
+    LoadShed,
+    OutcomeKind,
+    PolicyError,
+    ResilienceContext,
+    Retry,
+    RetryScheduled,
+    Timeout,
+    TypedKey,
+    consecutive,
+    count,
+    current_context,
+    deadline,
+    remaining_time,
+    use_context,
+)
 from holdfast.core.backoff import delay
-from holdfast.core.context import ResilienceContext, TypedKey, current_context, deadline, remaining_time, use_context
-from holdfast.core.outcome import OutcomeKind
-from holdfast.errors import PolicyError
-from holdfast.guard.bulkhead import Bulkhead
-from holdfast.guard.fallback import Fallback
-from holdfast.guard.guard import Guard
-from holdfast.guard.retry import Retry
-from holdfast.guard.timeout import Timeout
-from holdfast.machine.breaker import Breaker, CircuitState
-from holdfast.machine.trip import consecutive, count
-from holdfast.telemetry.events import CallCompleted, CallInterrupted, CircuitStateChanged, LoadShed, RetryScheduled
-from holdfast.telemetry.hub import Hub
-from holdfast.telemetry.metrics import InMemoryMetrics
 from holdfast.testing.clock import ManualClock
 from tests.guard.colours import Interrupted, Slow
 
@@ -47,7 +60,7 @@ def test_003_half_open_does_not_admit_everyone(colour, guard_of, clock):
     def body():
         yield gate.wait()
 
-    probe, other = colour.start(guard, colour.fn(body)), colour.fn(["up"])
+    probe, other = colour.enter(guard, colour.fn(body)), colour.fn(["up"])
     colour.until(lambda: guard.circuit.state is HALF_OPEN)
     assert {colour.run(guard, other).kind for _ in range(10)} == {K.REJECTED}
     assert other.calls == 0
@@ -122,7 +135,7 @@ def test_003_failures_do_not_grow_while_open(colour, guard_of):
         yield gate.wait()
         raise DOWN
 
-    running = [colour.start(guard, colour.fn(late)) for _ in range(3)]
+    running = [colour.enter(guard, colour.fn(late)) for _ in range(3)]
     colour.run(guard, colour.fn([DOWN]))
     gate.open()
     for handle in running:
@@ -140,10 +153,10 @@ def test_003_a_stale_success_does_not_close_a_half_open_breaker(colour, guard_of
 
         return colour.fn(body)
 
-    stale = colour.start(guard, waiting_for(old))
+    stale = colour.enter(guard, waiting_for(old))
     colour.run(guard, colour.fn([DOWN]))
     clock.advance(30)
-    probe = colour.start(guard, waiting_for(new))
+    probe = colour.enter(guard, waiting_for(new))
     colour.until(lambda: guard.circuit.state is HALF_OPEN)
     old.open()
     stale.outcome()
@@ -246,7 +259,7 @@ def test_004_a_late_failure_does_not_prolong_the_open_time(colour, guard_of, clo
         yield gate.wait()
         raise DOWN
 
-    running = colour.start(guard, colour.fn(late))
+    running = colour.enter(guard, colour.fn(late))
     colour.run(guard, colour.fn([DOWN]))
     due = guard.circuit.next_test
     clock.advance(20)
@@ -266,7 +279,7 @@ def test_004_waiters_are_served_in_order(colour, guard_of):
     def hold():
         yield gate.wait()
 
-    handles = [colour.start(guard, colour.fn(hold))]
+    handles = [colour.enter(guard, colour.fn(hold))]
     colour.until(lambda: bulkhead.slots.in_use == 1)
     for name in range(4):
         handles.append(colour.start(guard, colour.fn([lambda name=name: order.append(name)])))
@@ -450,7 +463,7 @@ def test_purgatory_half_open_is_limited(colour, guard_of, clock):
     def body():
         yield gate.wait()
 
-    probe = colour.start(guard, colour.fn(body))
+    probe = colour.enter(guard, colour.fn(body))
     colour.until(lambda: guard.circuit.state is HALF_OPEN)
     assert colour.run(guard, colour.fn(["up"])).reason == "circuit_open"
     gate.open()

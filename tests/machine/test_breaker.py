@@ -16,19 +16,8 @@ from hypothesis import strategies as st
 
 from holdfast.core.outcome import Evidence
 from holdfast.errors import PolicyError
-from holdfast.machine.breaker import (
-    TRANSITIONS,
-    Breaker,
-    Change,
-    Circuit,
-    CircuitBreakerState,
-    CircuitState,
-    Control,
-    Permit,
-    Refusal,
-    Trigger,
-    diagram,
-)
+from holdfast.machine.breaker import TRANSITIONS, Breaker, CircuitBreakerState, CircuitState, Control, Trigger, diagram
+from holdfast.machine.circuit import Change, Circuit, Permit, Refusal
 from holdfast.machine.trip import consecutive, count, k_of_n, ratio, slow_ratio
 
 CLOSED, OPEN, HALF_OPEN = CircuitState
@@ -58,6 +47,11 @@ def refusal(circuit: Circuit, now: float) -> Refusal:
     answer = circuit.acquire(now)
     assert isinstance(answer, Refusal)
     return answer
+
+
+def told(record: Refusal | Change | None) -> tuple[object, ...] | None:
+    """All that a record says."""
+    return None if record is None else tuple(getattr(record, name) for name in record.__slots__)
 
 
 def settle_probe(circuit: Circuit, evidence: Evidence, now: float, **more: Any) -> None:
@@ -100,7 +94,8 @@ def test_the_default_opens_at_the_fifth_failure_within_a_minute_for_thirty_secon
     circuit.settle(circuit.gate, FAILURE, 60.0, error=error)
     assert (circuit.state, circuit.gate, circuit.next_test) == (OPEN, 0, 90.0)
     assert circuit.opened_by is error
-    assert circuit.take_changes() == (Change(CLOSED, OPEN, Trigger.TRIPPED, 2, 60.0, 5, error),)
+    (change,) = circuit.take_changes()
+    assert told(change) == (CLOSED, OPEN, Trigger.TRIPPED, 2, 60.0, 5, error)
 
 
 def test_any_of_several_rules_trips() -> None:
@@ -242,7 +237,7 @@ def test_a_relapse_without_an_error_of_its_own_keeps_the_first_cause() -> None:
 def test_the_filter_peek_never_uses_up_the_probe() -> None:
     circuit = opened(open_for=30)
     before = freeze(circuit)
-    assert circuit.peek(29.0) == refusal(circuit, 29.0)
+    assert told(circuit.peek(29.0)) == told(refusal(circuit, 29.0))
     assert [circuit.peek(30.0) for _ in range(5)] == [None] * 5
     assert freeze(circuit) == before
     probe(circuit, 30.0)
@@ -358,7 +353,7 @@ def test_with_both_kinds_of_rules_both_must_be_content_and_either_reopens() -> N
 def test_half_open_has_a_maximum_time_measured_from_its_beginning() -> None:
     circuit = opened(open_for=30, half_open_for=10)
     late = probe(circuit, 30.0)
-    assert circuit.peek(40.0) == refusal(circuit, 40.0)
+    assert told(circuit.peek(40.0)) == told(refusal(circuit, 40.0))
     assert (circuit.state, circuit.next_test, circuit.rounds, circuit.changed_at) == (OPEN, 70.0, 1, 40.0)
     circuit.settle(late, SUCCESS, 41.0)
     assert circuit.state is OPEN
@@ -951,7 +946,7 @@ def test_peek_changes_nothing_and_agrees_with_acquire(
             peeked = run.circuit.peek(run.now + later)
             assert freeze(run.circuit) == before
             answer = copy.deepcopy(run.circuit).acquire(run.now + later)
-            assert peeked == (answer if isinstance(answer, Refusal) else None)
+            assert told(peeked) == told(answer if isinstance(answer, Refusal) else None)
 
 
 @given(policies(), EVERYTHING, st.sampled_from([SUCCESS, FAILURE]))

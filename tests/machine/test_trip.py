@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import PolicyError
+from holdfast.machine.tally import Tally
 from holdfast.machine.trip import (
-    Tally,
     TripRule,
     consecutive,
     count,
@@ -100,6 +100,21 @@ def test_count_keeps_no_more_failures_than_it_needs() -> None:
     for at in range(500):
         tally.fail(float(at), 0.0)
     assert tally.failures(500.0) == 3
+
+
+def test_a_count_tells_when_the_failures_that_still_matter_happened() -> None:
+    tally = count(3, window=10).tally()
+    for now in (0.0, 4.0, 5.0, 6.0):
+        tally.fail(now, 0.0)
+    assert tally.instants(6.0) == (4.0, 5.0, 6.0)
+    assert tally.instants(15.0) == (5.0, 6.0)
+
+
+@pytest.mark.parametrize("rule", [consecutive(3), ratio(0.5), k_of_n(2, 3), slow_ratio(0.5, threshold=1)], ids=str)
+def test_a_rule_that_keeps_no_instants_tells_none(rule: TripRule) -> None:
+    tally = rule.tally()
+    tally.fail(1.0, 9.0)
+    assert (tally.failures(1.0), tally.instants(1.0)) == (1, ())
 
 
 # ratio

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -67,22 +67,35 @@ def default_classify(error: BaseException) -> OutcomeKind:
 def http_classifier(subject: Any, now: datetime | None = None) -> OutcomeKind | Verdict:
     """Classify a response, or an exception that may carry one, by its HTTP status. Serves both classifier roles.
 
-    502, 503, 504 and 429 may be retried, with the Retry-After hint; 429 still shows that the dependency is alive.
-    401 and 407 say nothing about its health. Any other response is a success: the dependency answered. What has no
-    status is classified as an exception, or as a success.
+    See `judge_status` for the rule. What has no status is classified as an exception, or as a success.
     """
-    failed = isinstance(subject, BaseException)
-    status = _status(subject)
+    verdict = judge_status(subject, now=now)
+    if verdict is not None:
+        return verdict
+    return default_classify(subject) if isinstance(subject, BaseException) else OutcomeKind.SUCCESS
+
+
+def judge_status(
+    subject: Any,
+    retried: Collection[int] = RETRIED_STATUSES,
+    now: datetime | Callable[[], datetime] | None = None,
+) -> OutcomeKind | Verdict | None:
+    """What the HTTP status of a response, or of an exception that carries one, means; None if there is no status.
+
+    Statuses in `retried` may be retried, and 429 if it says after how long; a 429 still shows that the dependency is
+    alive. 401 and 407 say nothing about its health. Any other response is a success: the dependency answered.
+    Where one was raised instead of returned, it is a failure that is not retried.
+    """
+    status = status_of(subject)
     if status is None:
-        return default_classify(subject) if failed else OutcomeKind.SUCCESS
-    if status in RETRIED_STATUSES:
+        return None
+    if status in retried:
         return Verdict(OutcomeKind.TRANSIENT_FAILURE, retry_after=retry_after_hint(subject, now))
-    if status == 429:
-        hint = retry_after_hint(subject, now)
+    if status == 429 and (hint := retry_after_hint(subject, now)) is not None:
         return Verdict(OutcomeKind.TRANSIENT_FAILURE, retry_after=hint, evidence=Evidence.SUCCESS)
     if status in _UNAUTHENTICATED:
         return Verdict(OutcomeKind.TERMINAL_FAILURE, evidence=Evidence.NEUTRAL)
-    if failed:
+    if isinstance(subject, BaseException):
         return Verdict(OutcomeKind.TERMINAL_FAILURE, evidence=Evidence.SUCCESS)
     return OutcomeKind.SUCCESS
 
@@ -122,7 +135,8 @@ def was_not_sent(error: BaseException) -> bool:
     return any(base.__name__ in _NOT_SENT for base in type(error).__mro__)
 
 
-def _status(subject: Any) -> int | None:
+def status_of(subject: Any) -> int | None:
+    """The HTTP status of a response, or of the response that an exception carries."""
     for owner in (subject, getattr(subject, "response", None)):
         for name in ("status_code", "status"):
             status = getattr(owner, name, None)

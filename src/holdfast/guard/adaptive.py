@@ -93,7 +93,7 @@ class AdaptiveLimitStrategy:
     async def execute(self, nxt: Next, ctx: ResilienceContext) -> Outcome[Any]:
         call: Call = ctx.call
         slots, priority, monotonic = self.slots, priority_of(ctx), call.clock.monotonic
-        if not slots.take(priority):
+        if not slots.take():
             refusal = await self._queue(call, ctx, priority)
             if refusal is not None:
                 return refusal

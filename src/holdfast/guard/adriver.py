@@ -29,15 +29,13 @@ class AsyncDriver:
         return LoopWaiter()
 
     async def park(self, waiter: LoopWaiter, seconds: float | None) -> bool:
-        future = waiter.future
-        timer = None
-        if seconds is not None:
-            timer = self.clock.call_at(self.clock.monotonic() + seconds, waiter.expire)
+        if seconds is None:
+            return await waiter.future
+        timer = self.clock.call_at(self.clock.monotonic() + seconds, waiter.expire)
         try:
-            return await future
+            return await waiter.future
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
 
     async def bounded(
         self, work: Callable[[], Awaitable[T]], until: float, call: Cuttable, abandon: bool = False
@@ -107,10 +105,11 @@ class CutScope:
 class LoopWaiter:
     """Wakes a task from any thread."""
 
-    __slots__ = ("_loop", "future")
+    __slots__ = ("_loop", "future", "granted")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self.granted = False
         self.future: asyncio.Future[bool] = self._loop.create_future()
 
     def wake(self) -> bool:

@@ -78,11 +78,11 @@ class AttemptLoop:
         return self._turn()
 
     def _go_on(self) -> None:
-        if self._attempt is None:
-            self._run.resume()
-        elif self._attempt.state != "left":
+        if self._attempt is not None and self._attempt.state != "left":
             self._run.close()
             raise RuntimeError("an attempt was passed over; run the block inside `with attempt:`")
+        if self._attempt is None and self._run.work is not None:
+            self._run.resume()
 
     def _turn(self) -> BlockAttempt:
         self._attempt = BlockAttempt(self._run)
@@ -351,6 +351,10 @@ def _await_block() -> Generator[_Turn, None, None]:
 
 def _check(plan: Plan, is_async: bool) -> None:
     for strategy in plan.strategies:
+        if getattr(strategy, "kind", "custom") == "cache":
+            raise PolicyError(
+                f"guard {plan.setting.name!r} caches, but a block has no arguments to be known by; use guard.call(fn)"
+            )
         if getattr(strategy, "kind", "custom") == "hedge":
             raise PolicyError(
                 f"guard {plan.setting.name!r} hedges, but a block cannot run twice at a time; use guard.call(fn)"

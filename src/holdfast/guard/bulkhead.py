@@ -46,7 +46,7 @@ def check_limits(owner: str, limit_field: str, limit: Any, queue_field: str, que
 
 
 class Ticket:
-    """A place in the queue."""
+    """A place in a queue that needs to know more than who waits."""
 
     __slots__ = ("granted", "waiter")
 
@@ -69,7 +69,7 @@ class Slots:
         self.limit = limit
         self.queue_limit = queue_limit
         self.free: deque[None] = deque([None] * limit)
-        self.waiting: deque[Ticket] = deque()
+        self.waiting: deque[Waiter] = deque()
         self.debt = 0  # slots that must not come back, because the limit shrank
         self._lock = threading.Lock()
 
@@ -94,7 +94,7 @@ class Slots:
         if self.waiting:
             self.hand_over()
 
-    def enter(self, ticket: Ticket) -> bool:
+    def enter(self, ticket: Waiter) -> bool:
         """Queue up; False when the queue is full."""
         with self._lock:
             if len(self.waiting) >= self.queue_limit:
@@ -104,10 +104,11 @@ class Slots:
                     return True
                 return False
             self.waiting.append(ticket)
-        self.hand_over()
+        if self.free:
+            self.hand_over()
         return True
 
-    def leave(self, ticket: Ticket) -> bool:
+    def leave(self, ticket: Waiter) -> bool:
         """Stop waiting; True when the slot had been handed over already."""
         with self._lock:
             if not ticket.granted:
@@ -116,14 +117,14 @@ class Slots:
 
     def hand_over(self) -> None:
         """Give free slots to waiters, first come first served."""
-        woken: list[Ticket] = []
+        woken: list[Waiter] = []
         with self._lock:
             while self.waiting and self._pop():
                 ticket = self.waiting.popleft()
                 ticket.granted = True
                 woken.append(ticket)
         for ticket in woken:
-            if not ticket.waiter.wake():
+            if not ticket.wake():
                 self.give()
 
     def _pop(self) -> bool:
@@ -191,16 +192,16 @@ class BulkheadStrategy:
 
     async def queue_up(self, driver: Driver) -> bool:
         """Wait for a slot as long as it takes; False when the queue is full."""
-        ticket = Ticket(driver.waiter())
+        ticket = driver.waiter()
         if not self.slots.enter(ticket):
             return False
         if not ticket.granted:
             await self._park(driver, ticket, None)
         return True
 
-    async def _park(self, driver: Driver, ticket: Ticket, limit: float | None) -> bool:
+    async def _park(self, driver: Driver, ticket: Waiter, limit: float | None) -> bool:
         try:
-            return await driver.park(ticket.waiter, limit)
+            return await driver.park(ticket, limit)
         except BaseException:
             if self.slots.leave(ticket):
                 self.slots.give()  # handed to us too late; the next one takes it
@@ -209,7 +210,7 @@ class BulkheadStrategy:
     async def _queue(self, call: Call, ctx: ResilienceContext) -> Outcome[Any] | None:
         driver: Driver = call.driver
         began = call.clock.monotonic()
-        ticket = Ticket(driver.waiter())
+        ticket = driver.waiter()
         if not self.slots.enter(ticket):
             error = BulkheadFull(self.name, None, f"{self.slots.limit} running and {self.slots.queue_limit} waiting")
             return call.refuse(error, self.name)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from types import CoroutineType
-from typing import Any, Final, Literal, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, runtime_checkable
 
 from holdfast.core.classify import Classifier, ResultClassifier, default_classify, retry_after_hint
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
@@ -26,11 +26,14 @@ from holdfast.core.context import (
     new_link,
 )
 from holdfast.core.deadline import Deadline
-from holdfast.core.outcome import Outcome, OutcomeKind, Verdict, describe_error
+from holdfast.core.outcome import Outcome, OutcomeKind, Verdict, describe_error, outcome_of
 from holdfast.errors import DeadlineExpired, GuardRejected, GuardTimeout
-from holdfast.guard.driver import CUT, Driver
+from holdfast.guard.driver import Driver
 from holdfast.telemetry.events import AttemptCompleted, CallCompleted, CallInterrupted, GuardEvent, LoadShed, TimedOut
 from holdfast.telemetry.hub import Hub, Meter
+
+if TYPE_CHECKING:
+    from holdfast.machine.circuit import Circuit
 
 Next = Callable[..., Coroutine[Any, Any, Outcome[Any]]]
 """What a strategy calls to go on: `await nxt(ctx)`, or `await nxt()` for the same context."""
@@ -94,33 +97,54 @@ class Setting:
         return self.async_driver
 
 
-class Attempt:
-    """One run of the function: what `Outcome.metadata["trail"]` lists and `explain` reads."""
+TimeLimit = Literal["total", "attempt", "deadline"]
+LIMITS: Final[dict[TimeLimit, str]] = {
+    "total": "the total time",
+    "attempt": "the attempt's time",
+    "deadline": "the caller's deadline",
+}
 
-    __slots__ = ("endpoint", "error", "kind", "number", "service", "wait")
+
+class Attempt:
+    """One run of the function: what `Outcome.metadata["trail"]` lists and `explain` reads.
+
+    `wait` is the time queued for admission, `delay` the backoff before it, `service` the run itself.
+    """
+
+    __slots__ = ("delay", "endpoint", "error", "kind", "number", "service", "wait")
 
     def __init__(
-        self, number: int, kind: OutcomeKind, wait: float, service: float, error: BaseException | None, endpoint: Any
+        self,
+        number: int,
+        kind: OutcomeKind,
+        wait: float,
+        delay: float,
+        service: float,
+        error: BaseException | None,
+        endpoint: Any,
     ) -> None:
         self.number = number
         self.kind = kind
         self.wait = wait
+        self.delay = delay
         self.service = service
         self.error = error
         self.endpoint = endpoint
 
     def __repr__(self) -> str:
         what = "" if self.error is None else f" {describe_error(self.error)}"
-        return f"<attempt {self.number + 1} {self.kind.value} after {self.wait:.3f} s, took {self.service:.3f} s{what}>"
+        after = f"after {self.delay:.3f} s, took {self.service:.3f} s"
+        return f"<attempt {self.number + 1} {self.kind.value} {after}{what}>"
 
 
 class Replay:
     """A first attempt that the fused path has already made, to be carried on from here.
 
-    `admitted` tells that the rate limiter's token and the bulkhead's slot are taken; `permit` is the breaker's.
+    The rate limiter's token and the bulkhead's slot are taken; `permit` is the breaker's. `limit` and `which` name the
+    time limit that cut it, `admitted` is when it got its slot.
     """
 
-    __slots__ = ("admitted", "ended", "error", "link", "permit", "started", "timed_out", "value")
+    __slots__ = ("admitted", "ended", "error", "limit", "link", "permit", "started", "timed_out", "value", "which")
 
     def __init__(
         self,
@@ -132,22 +156,23 @@ class Replay:
         value: Any = None,
         timed_out: bool = False,
     ) -> None:
-        self.started = started
+        self.started = self.admitted = started
         self.ended = ended
         self.permit = permit
         self.link = link
         self.error = error
         self.value = value
         self.timed_out = timed_out
-        self.admitted = True
+        self.limit: float | None = None
+        self.which: TimeLimit = "total"
 
 
 class Call:
     """The running state of one call: who it is, how it waits, what its attempts came to."""
 
     __slots__ = (
-        "_call_id", "args", "cut", "deadline", "driver", "fn", "kwargs", "operation_key", "properties", "replay",
-        "reported", "retry_domain", "setting", "started", "trail", "wait",
+        "_call_id", "args", "circuit", "cut", "deadline", "delay", "driver", "fn", "kwargs", "operation_key",
+        "properties", "replay", "reported", "retry_domain", "setting", "started", "trail", "wait",
     )  # fmt: skip
 
     def __init__(
@@ -173,10 +198,12 @@ class Call:
         self.properties = properties
         self.replay = replay
         self.retry_domain: str | None = None
+        self.circuit: Circuit | None = None  # the breaker that the next attempt will meet, if the plan has one
         self.cut = False
         self.trail: list[Attempt] = []
         self.reported = 0  # how many of them the listeners know
-        self.wait = 0.0  # the pause before the attempt to come
+        self.wait = 0.0  # time queued for admission before the attempt to come
+        self.delay = 0.0  # backoff before it
         self.started = setting.clock.monotonic() if replay is None else replay.started
         # The context refers to the call, not the call to the context: no cycle to collect.
         self._call_id: str | None = None
@@ -221,11 +248,14 @@ class Call:
             error.__cause__ = self.last_error
         return Outcome.rejected(error, len(self.trail), **self.notes(), **metadata)
 
-    def time_out(self, limit: float | None, detail: str, cause: BaseException | None = None) -> Outcome[Any]:
+    def time_out(
+        self, which: TimeLimit, limit: float | None, how: str, cause: BaseException | None = None
+    ) -> Outcome[Any]:
         """The TIMEOUT outcome of a limit of ours, with the last real error as its cause."""
         hub = self.setting.hub
         if hub.loud:
-            hub.emit_loud(TimedOut(self.operation_key, self.call_id, limit, detail))
+            hub.emit_loud(TimedOut(self.operation_key, self.call_id, limit, which))
+        detail = f"{LIMITS[which]} {how}"
         error = GuardTimeout(self.setting.name, limit, detail)
         error.__cause__ = self.last_error if cause is None else cause
         return Outcome(OutcomeKind.TIMEOUT, None, error, None, self.notes(), attempts=len(self.trail))
@@ -235,29 +265,32 @@ class Call:
 
     def record(self, kind: OutcomeKind, service: float, error: BaseException | None, endpoint: Any) -> None:
         trail = self.trail
-        trail.append(Attempt(len(trail), kind, self.wait, service, error, endpoint))
-        self.wait = 0.0
+        trail.append(Attempt(len(trail), kind, self.wait, self.delay, service, error, endpoint))
+        self.wait = self.delay = 0.0
 
-    def report_attempts(self, handled: bool) -> None:
-        """Tell the listeners of attempts they have not heard of; `handled` means that another one follows."""
+    def report_attempts(self, last: bool) -> None:
+        """Tell the listeners of attempts they have not heard of; `last` means that no other one follows."""
         if not self.setting.hub.loud:
             return
         untold, self.reported = self.trail[self.reported :], len(self.trail)
         for attempt in untold:
-            endpoint = None if attempt.endpoint is None else str(attempt.endpoint)
-            self.setting.hub.emit_loud(
-                AttemptCompleted(
-                    self.operation_key,
-                    self.call_id,
-                    attempt.number,
-                    attempt.kind,
-                    attempt.wait,
-                    attempt.service,
-                    endpoint,
-                    self.setting.name,
-                    handled,
-                )
+            error = None if attempt.error is None else type(attempt.error).__name__
+            event = AttemptCompleted(
+                self.operation_key,
+                self.call_id,
+                attempt.number,
+                attempt.kind,
+                attempt.wait,
+                attempt.service,
+                None if attempt.endpoint is None else str(attempt.endpoint),
+                self.setting.name,
+                handled=attempt.kind.is_failure,
+                last=last and attempt is self.trail[-1],
+                delay=attempt.delay,
+                error_type=error,
+                reason=attempt.error.reason if isinstance(attempt.error, GuardRejected) else None,
             )
+            self.setting.hub.emit_loud(event)
 
 
 async def perform(call: Call, chain: Next) -> Outcome[Any]:
@@ -279,7 +312,7 @@ async def perform(call: Call, chain: Next) -> Outcome[Any]:
         if deadline.at == math.inf:
             outcome = await chain(ctx)
         else:
-            outcome = await within(call, chain, ctx, None, "the caller's deadline")
+            outcome = await within(call, chain, ctx, None, "deadline")
     except BaseException as error:
         _interrupted(call, error)
         raise
@@ -312,26 +345,29 @@ def _inherit(call: Call, parent: Link | None) -> ResilienceContext:
     bag = {} if outer is None else outer.properties
     if seen is not None:
         bag.update(seen.properties)
+    bag.pop(ENDPOINT, None)  # the caller's: an attempt has an endpoint only where its own call chose one
     if call.properties:
         bag.update(call.properties)
     call._call_id = None if seen is None else seen.call_id
     return ResilienceContext(call.operation_key, deadline, None, None if outer is None else outer.call_id, bag, call)
 
 
-async def within(
-    call: Call, nxt: Next, ctx: ResilienceContext, limit: float | None, what: str, abandon: bool = False
-) -> Outcome[Any]:
+async def within(call: Call, nxt: Next, ctx: ResilienceContext, limit: float | None, which: TimeLimit) -> Outcome[Any]:
     """Go on under `ctx.deadline` and end by then: cut where code can be cut, marked late where it cannot."""
     at = ctx.deadline.at
-    outcome = await call.driver.bounded(lambda: nxt(ctx), at, call, abandon)
-    if outcome is CUT:
-        call.cut = False
-        return call.time_out(limit, f"{what} ran out")
-    assert isinstance(outcome, Outcome)
-    if outcome.kind.has_value and at < call.clock.monotonic():
-        late = call.time_out(limit, f"{what} ran out; the result came late")
-        return late.evolve(metadata={"late": True, "result": outcome.value})
-    return outcome
+    outcome = await call.driver.bounded(lambda: nxt(ctx), at, call)
+    if isinstance(outcome, Outcome):
+        return in_time(call, outcome, at, limit, which)
+    call.cut = False
+    return call.time_out(which, limit, "ran out")
+
+
+def in_time(call: Call, outcome: Outcome[Any], at: float, limit: float | None, which: TimeLimit) -> Outcome[Any]:
+    """The outcome, or TIMEOUT for a value that came after the instant `at`."""
+    if not outcome.kind.has_value or call.clock.monotonic() <= at:
+        return outcome
+    late = call.time_out(which, limit, "ran out; the result came late")
+    return late.evolve(metadata={"late": True, "result": outcome.value})
 
 
 def _completed(call: Call, ctx: ResilienceContext, outcome: Outcome[Any]) -> None:
@@ -340,7 +376,7 @@ def _completed(call: Call, ctx: ResilienceContext, outcome: Outcome[Any]) -> Non
     if setting.meter is not None:
         setting.meter.add(outcome.kind, duration)
     if setting.hub.loud:
-        call.report_attempts(handled=False)
+        call.report_attempts(last=True)
         error = None if outcome.error is None else type(outcome.error).__name__
         setting.hub.emit_loud(
             CallCompleted(
@@ -359,7 +395,7 @@ def _completed(call: Call, ctx: ResilienceContext, outcome: Outcome[Any]) -> Non
 def _interrupted(call: Call, error: BaseException) -> None:
     setting = call.setting
     if setting.hub.loud:
-        call.report_attempts(handled=False)
+        call.report_attempts(last=True)
         duration = setting.clock.monotonic() - call.started
         reason = interruption(error, setting)
         setting.hub.emit_loud(CallInterrupted(call.operation_key, call.call_id, reason, duration))
@@ -413,10 +449,11 @@ def refuse_coroutine(fn: Callable[..., Any], result: Coroutine[Any, Any, Any]) -
 
 
 def _replayed(call: Call, ctx: ResilienceContext, replay: Replay) -> Outcome[Any]:
-    service = replay.ended - replay.started
+    service = replay.ended - replay.admitted
+    call.wait = replay.admitted - replay.started
     if replay.timed_out:
         call.record(OutcomeKind.TIMEOUT, service, None, None)
-        return call.time_out(service, "the time limit ran out")
+        return call.time_out(replay.which, replay.limit, "ran out")
     if replay.error is not None:
         if isinstance(replay.error, call.setting.passthrough):
             raise replay.error
@@ -434,7 +471,9 @@ def _returned(call: Call, ctx: ResilienceContext, value: Any, service: float) ->
             return _note(call, ctx, OutcomeKind.TERMINAL_FAILURE, service, error=error)
     if verdict is None or verdict is OutcomeKind.SUCCESS:
         call.record(OutcomeKind.SUCCESS, service, None, ctx.get(ENDPOINT))
-        return Outcome(OutcomeKind.SUCCESS, value, attempts=len(call.trail))
+        made = len(call.trail)
+        notes = call.notes() if made > 1 else None
+        return outcome_of(OutcomeKind.SUCCESS, value, None, None, notes, None, None, made, None)
     return _note(call, ctx, verdict, service, value=value)
 
 
@@ -448,10 +487,10 @@ def _failed(call: Call, ctx: ResilienceContext, error: BaseException, service: f
     if type(verdict) is not OutcomeKind or verdict is OutcomeKind.REJECTED:
         return _note(call, ctx, verdict, service, error=error)
     made = len(trail)
-    trail.append(Attempt(made, verdict, call.wait, service, error, ctx.get(ENDPOINT)))
-    call.wait = 0.0
+    trail.append(Attempt(made, verdict, call.wait, call.delay, service, error, ctx.get(ENDPOINT)))
+    call.wait = call.delay = 0.0
     hint = retry_after_hint(error, setting.clock.wall)
-    return Outcome(verdict, None, error, None, {"trail": trail}, None, hint, made + 1)
+    return outcome_of(verdict, None, error, None, {"trail": trail}, None, hint, made + 1, None)
 
 
 def _note(

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any
+from itertools import cycle
+from typing import Any, Final
 
 from holdfast.core.clock import Clock
 from holdfast.core.context import ResilienceContext
 from holdfast.core.outcome import Evidence, Outcome, OutcomeKind
-from holdfast.errors import CircuitOpen
+from holdfast.errors import CircuitOpen, GuardTimeout
 from holdfast.guard.call import Call, Next
-from holdfast.machine.breaker import Breaker, Change, Circuit, CircuitState, Permit, Refusal
+from holdfast.machine.breaker import Breaker, CircuitState
+from holdfast.machine.circuit import Change, Circuit, Permit, Refusal
 from holdfast.machine.trip import consecutive
 from holdfast.telemetry.events import CircuitStateChanged
 from holdfast.telemetry.hub import Hub
+
+# A lock is as large as all the rest of a closed circuit, so many circuits share some. It is only ever held for a
+# decision of the machine, and never together with another lock.
+_next_lock: Final = cycle([threading.Lock() for _ in range(64)]).__next__
 
 
 class LiveCircuit(Circuit):
@@ -27,7 +33,7 @@ class LiveCircuit(Circuit):
         self.name = name
         self._clock = clock
         self._hub = hub
-        self._lock = threading.Lock()
+        self._lock = _next_lock()
         self._untold: deque[Change] | None = None
 
     def admit(self, now: float) -> Permit | Refusal:
@@ -156,7 +162,7 @@ class CircuitBreakerStrategy:
         started = monotonic()
         permit: Permit | int | Refusal
         if call.replay is not None:
-            permit, started = call.replay.permit, call.replay.started
+            permit, started = call.replay.permit, call.replay.admitted
         else:
             permit = circuit.admit(started)
             if type(permit) is Refusal:
@@ -167,7 +173,11 @@ class CircuitBreakerStrategy:
         except BaseException:
             # A cancellation is no news of the dependency, unless it is our own time limit.
             now = monotonic()
-            circuit.finish(permit, Evidence.FAILURE if call.cut else Evidence.NEUTRAL, now, now - started)
+            if call.cut:
+                error = GuardTimeout(self.name, None, "a time limit ended the call")
+                circuit.finish(permit, Evidence.FAILURE, now, now - started, error)
+            else:
+                circuit.finish(permit, Evidence.NEUTRAL, now, now - started)
             raise
         now = monotonic()
         circuit.finish(permit, self._evidence(circuit, outcome), now, now - started, outcome.error)
@@ -190,4 +200,4 @@ class CircuitBreakerStrategy:
         return call.refuse(error, circuit.name, rule=refusal.rule)
 
     def describe(self) -> str:
-        return f"breaker {self.name!r}: {self.policy.describe()}"
+        return f"breaker {self.name!r}: {self.policy.describe().removeprefix('breaker: ')}"

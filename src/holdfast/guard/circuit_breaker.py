@@ -1,6 +1,6 @@
 """A circuit breaker to be asked and told by hand: one per proxy, counting failures in a rolling window.
 
-The rules are the machine's (`machine/breaker.py`). This adds times of day, a check that remembers its permit for the
+The rules are the machine's (`machine/circuit.py`). This adds times of day, a check that remembers its permit for the
 caller, results reported without one, and state that survives a restart.
 """
 
@@ -16,7 +16,8 @@ from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.outcome import Evidence
 from holdfast.errors import PolicyError
 from holdfast.guard.circuit import LiveCircuit
-from holdfast.machine.breaker import Breaker, CircuitState, Control, Outage, Permit, Refusal, Trigger
+from holdfast.machine.breaker import Breaker, CircuitState, Control, Trigger
+from holdfast.machine.circuit import Outage, Permit, Refusal
 from holdfast.machine.trip import Count, check_seconds, check_whole, count
 from holdfast.telemetry.hub import Hub, default_hub
 
@@ -61,8 +62,7 @@ class StampedCircuit(LiveCircuit):
         """The instants of the failures that still count, as Unix times, oldest first."""
         with self._lock:
             now = self._clock.monotonic()
-            self.failure_count(now)  # drops what has left the window
-            instants = [at for tally in self._tallies or () for at in getattr(tally, "_at", ())]
+            instants = self.failed_at(now)
         wall = self._clock.wall().timestamp()
         return [wall - (now - at) for at in instants]
 

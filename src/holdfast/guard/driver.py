@@ -33,7 +33,9 @@ class Cuttable(Protocol):
 
 
 class Waiter(Protocol):
-    """A place in a queue; `wake` may be called from any thread, once or more."""
+    """A place in a queue; `granted` once what it waits for is its own. `wake` may be called from any thread."""
+
+    granted: bool
 
     def wake(self) -> bool:
         """False when nobody can be waiting any more, because the waiter's event loop is closed."""
@@ -144,10 +146,11 @@ class SyncDriver:
 class ThreadWaiter:
     """Wakes a blocked thread."""
 
-    __slots__ = ("event",)
+    __slots__ = ("event", "granted")
 
     def __init__(self) -> None:
         self.event = threading.Event()
+        self.granted = False
 
     def wake(self) -> bool:
         self.event.set()

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
+from weakref import finalize
 
 from holdfast.core.context import CURRENT
-from holdfast.core.outcome import Outcome, OutcomeKind
+from holdfast.core.outcome import Outcome, OutcomeKind, outcome_of
 from holdfast.errors import CircuitOpen
 from holdfast.guard.bulkhead import BulkheadStrategy
 from holdfast.guard.call import refuse_coroutine
@@ -58,6 +59,8 @@ def fusable(plan: Plan) -> Parts | None:
     parts, position = Parts(), -1
     for strategy in plan.strategies:
         kind = getattr(strategy, "kind", None)
+        if kind == "chaos" and strategy.is_off:
+            continue
         if kind not in FUSED_ORDER or FUSED_ORDER.index(kind) <= position:
             return None
         position = FUSED_ORDER.index(kind)
@@ -95,6 +98,7 @@ def fuse(
     exec(compile(source, filename, "exec"), names)  # fixed templates and checked parameter names
     made: Callable[..., Any] = names["guarded"]
     made.__holdfast_source__ = source  # type: ignore[attr-defined]
+    finalize(made, linecache.cache.pop, filename, None)
     return made
 
 
@@ -120,6 +124,10 @@ class _Writer:
         self.heeds_success = "never" if breaker is None else breaker.policy.heeds_success
         self.timed = self.metrics or limit is not None or rate is not None or self.heeds_success == "always"
         self.on_wheel = is_async and limit is not None
+        # Waiting for a slot with nothing to bound the wait is simple enough to be done here.
+        bulkhead = self.parts.bulkhead
+        self.waits = is_async and bulkhead is not None and (bulkhead.max_wait, limit, rate) == (None,) * 3
+        self.begun = "begun_" if self.waits else "started_"
         self.budgeted = self.parts.retry is not None and self.parts.retry.budget is not None
 
     def text(self) -> str:
@@ -156,14 +164,15 @@ class _Writer:
             lines += ["permit_ = circuit_.gate", "if not permit_:", *_indent(self.refuse())]
         if parts.bulkhead is not None:
             lines += ["try:", "    if waiting_:", "        raise IndexError", "    take_slot_()", "except IndexError:"]
-            unbounded = parts.limit is None and parts.rate_limit is None and parts.bulkhead.max_wait is None
-            waits = self.is_async and unbounded
+            waits = self.waits
             lines += ["    if not await queue_up_(driver_):"] if waits else []
             lines += _indent(_indent(self.divert()) if waits else self.divert())
             if waits and parts.breaker is not None:
                 # The circuit may have opened while we waited.
                 lines += ["    permit_ = circuit_.gate", "    if not permit_:"]
                 lines += _indent(_indent([*self.give_slot(), *self.divert()]))
+            if waits and self.timed:
+                lines += ["    begun_ = monotonic_()", "else:", "    begun_ = started_"]
         if parts.rate_limit is not None:
             lines += ["hold_()", "try:", "    short_ = take_token_(started_)", "finally:", "    let_go_()"]
             lines += ["if short_:", *_indent([*self.give_slot(), *self.divert()])]
@@ -232,13 +241,13 @@ class _Writer:
         if self.heeds_success == "after_failure":
             lines += ["if circuit_.dirty:", "    succeed_(permit_, monotonic_(), 0.0)"]
         elif self.heeds_success == "always":
-            lines += ["succeed_(permit_, ended_, took_)"]
+            lines += [f"succeed_(permit_, ended_, ended_ - {self.begun})"]
         lines += self.give_slot()
         if not self.is_async:
             lines += ["if type(result_) is coroutine_:", f"    refuse_coroutine_({self.fn}, result_)"]
         if self.metrics:
             lines += ["note_(took_)", f"if len(pending_) >= {BATCH}:", "    fold_()"]
-        value = "outcome_(success_, result_, None, None, None, None, None, 1)" if self.outcome else "result_"
+        value = "outcome_of_(success_, result_, None, None, None, None, None, 1, None)" if self.outcome else "result_"
         return [*lines, f"return {value}"]
 
     def give_slot(self) -> list[str]:
@@ -263,6 +272,7 @@ class _Writer:
             self.fn, f"({self.signature.positional})", f"{{{self.signature.keywords}}}",
             "started_" if self.timed else "None", "permit_" if self.parts.breaker is not None else "0",
             "link_" if self.publishes else "None", failure, "entry_, task_" if self.on_wheel else "None, None", result,
+            *([self.begun] if self.waits and self.timed else []),
         )  # fmt: skip
         going_on = f"{self.wait}resume_({', '.join(facts)})"
         if failure == "None":
@@ -290,7 +300,7 @@ def _names(plan: Plan, parts: Parts | None, fn: Callable[..., Any] | None, is_as
     names: dict[str, Any] = {
         "plan_": plan, "hub_": setting.hub, "fn_": fn, "monotonic_": setting.clock.monotonic,
         "divert_": plan.divert(fn, is_async), "resume_": plan.resume(is_async), "delivered_": delivered,
-        "failed_": failed, "outcome_": Outcome, "success_": OutcomeKind.SUCCESS, "rejected_": Outcome.rejected,
+        "failed_": failed, "outcome_of_": outcome_of, "success_": OutcomeKind.SUCCESS, "rejected_": Outcome.rejected,
         "current_": CURRENT.get, "publish_": CURRENT.set, "reset_": CURRENT.reset, "coroutine_": CoroutineType,
         "refuse_coroutine_": refuse_coroutine,
     }  # fmt: skip

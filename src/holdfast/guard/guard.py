@@ -6,7 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
@@ -23,7 +23,9 @@ from holdfast.telemetry.hub import Hub, default_hub
 
 if TYPE_CHECKING:
     from holdfast.guard.block import Attempts
-    from holdfast.guard.describe import Description, Explanation
+    from holdfast.guard.describe import Description
+    from holdfast.guard.explain import Explanation
+    from holdfast.guard.scope import Scope
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -132,6 +134,11 @@ class Guard:
     def _decorated(self, fn: Callable[P, Any], *, outcome: bool) -> Callable[P, Any]:
         if not callable(fn):
             raise TypeError(f"guard {self.name!r} decorates functions, got {fn!r}; use guard.call(fn, ...) for a call")
+        if isgeneratorfunction(fn) or isasyncgenfunction(fn):
+            raise TypeError(
+                f"guard {self.name!r}: {getattr(fn, '__qualname__', fn)} is a generator, whose body runs after the call; "
+                "guard what it calls instead"
+            )
         guarded = self.plan.entry(fn, is_coroutine_function(fn), outcome)
         update_wrapper(guarded, fn)
         guarded.__holdfast_guard__ = self  # type: ignore[attr-defined]
@@ -211,6 +218,19 @@ class Guard:
         finally:
             CURRENT.reset(token)
 
+    def testing(self, attempts: int | None = 1, *, wait: bool = False) -> Scope[None]:
+        """Make at most so many attempts (None: as many as ever), without backoff unless `wait`, for a test.
+
+        A block, or a decorator of `def` and `async def`: `with payments.testing():`. It holds for new calls in all
+        threads; everything but the retry works as ever, with its live state. Of nested blocks the inner one counts.
+        Explicit policies win: an `override` with a Retry applies as it is, and `replace` ends the block's effect.
+
+        Raises PolicyError for a number below 1.
+        """
+        from holdfast.guard.rehearsal import rehearse
+
+        return rehearse(self, attempts, wait)
+
     def replace(self, *policies: Any) -> None:
         """Change policies for new calls; running ones finish as they began.
 
@@ -219,8 +239,7 @@ class Guard:
         """
         hub = self._setting.hub
         try:
-            replaced = {type(policy) for policy in policies}
-            merged = (*(policy for policy in self.plan.policies if type(policy) not in replaced), *policies)
+            merged = (*(old for old in self.plan.policies if not self._replaced(old, policies)), *policies)
             strategies = arrange(merged, self._setting, self._order)
             for strategy in strategies:
                 self._migrate(strategy)
@@ -231,6 +250,16 @@ class Guard:
         self._use(merged, strategies)
         old.shut = True
         hub.emit(Reloaded(self.name))
+
+    def _replaced(self, old: Any, policies: tuple[Any, ...]) -> bool:
+        """Whether one of the new policies takes the place of an old one: same kind, or same type and id."""
+        kinds = {kind_of(strategy) for strategy in strategies_of(old, self._setting)} - {"chaos", "custom"}
+        for new in policies:
+            if type(new) is type(old) and getattr(new, "id", None) == getattr(old, "id", None):
+                return True
+            if kinds & {kind_of(strategy) for strategy in strategies_of(new, self._setting)}:
+                return True
+        return False
 
     def _migrate(self, strategy: Any) -> None:
         for old in self.plan.strategies:
@@ -257,7 +286,7 @@ class Guard:
 
     def explain(self, outcome: Outcome[Any]) -> Explanation:
         """Why a call was refused, retried or stopped, with the numbers."""
-        from holdfast.guard.describe import explain
+        from holdfast.guard.explain import explain
 
         return explain(self, outcome)
 

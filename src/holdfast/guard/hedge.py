@@ -216,10 +216,9 @@ class Race:
 
     def _patience(self) -> float | None:
         """Seconds until the next hedge is due; None if time starts no more."""
-        due = self._last_start + self._delay
-        if self._delay < 0 or due >= self._ctx.deadline.at or not self._may_start():
+        if self._delay < 0 or not self._may_start():
             return None
-        return max(0.0, due - self._call.clock.monotonic())
+        return max(0.0, self._last_start + self._delay - self._call.clock.monotonic())
 
     def _accepts(self, run: Run) -> bool:
         """Whether a run that has ended decides the race.
@@ -235,7 +234,7 @@ class Race:
         self._take_trail(run)
         if call.ask(self._strategy.policy.accepts, outcome) is False:
             self._start_next()
-            call.report_attempts(handled=True)
+            call.report_attempts(last=False)
             return False
         # A refused run never ran: it must not end those that do, and the next one would be refused as well.
         self._ended = self._ended or outcome.kind is OutcomeKind.REJECTED
@@ -271,8 +270,8 @@ class Race:
         ctx.call = branch = copy(call)
         branch.fn, branch.trail, branch.reported, branch.cut = fn, [], 0, False
         if number:
-            branch.wait = self._last_start - self._began
-        call.replay, call.wait = None, 0.0  # the primary has them
+            branch.delay = self._last_start - self._began
+        call.replay, call.wait, call.delay = None, 0.0, 0.0  # the primary has them
         run = Run(number, ctx, self._strategy.budget if number else None)
         run.handle = call.driver.start(partial(self._branch, run))
         self._runs.append(run)

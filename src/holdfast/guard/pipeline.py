@@ -31,7 +31,8 @@ from holdfast.machine.trip import consecutive
 from holdfast.telemetry.hub import Hub, default_hub
 
 if TYPE_CHECKING:
-    from holdfast.guard.describe import Description, Explanation
+    from holdfast.guard.describe import Description
+    from holdfast.guard.explain import Explanation
 
 T = TypeVar("T")
 Properties = Mapping[TypedKey[Any], Any]
@@ -168,7 +169,7 @@ class ResiliencePipeline:
 
     def explain(self, outcome: Outcome[Any]) -> Explanation:
         """Why a call was refused, retried or stopped, with the numbers."""
-        from holdfast.guard.describe import explain
+        from holdfast.guard.explain import explain
 
         return explain(self, outcome)
 

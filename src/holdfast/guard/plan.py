@@ -145,7 +145,7 @@ class Plan:
     """See the module's docstring. `shut` turns true when a newer plan has taken over."""
 
     __slots__ = (
-        "chain", "context", "metrics", "moved", "owner", "parts", "policies", "publishes", "retry_domain",
+        "chain", "circuit", "context", "metrics", "moved", "owner", "parts", "policies", "publishes", "retry_domain",
         "setting", "shut", "strategies",
     )  # fmt: skip
 
@@ -169,6 +169,8 @@ class Plan:
         self.shut = False
         retry = self.first(RetryStrategy)
         self.retry_domain = None if retry is None else retry.policy.domain
+        breaker = self.first(CircuitBreakerStrategy)
+        self.circuit = None if breaker is None else breaker.circuit
         self.parts: Parts | None = fusable(self) if fused else None
         # What only admits has nothing to tell the code inside: no tighter deadline, no retries to defer to.
         bounds = self.parts is not None and (self.parts.limit is not None or self.retry_domain is not None)
@@ -214,6 +216,7 @@ class Plan:
 
     def perform(self, call: Call) -> Coroutine[Any, Any, Outcome[Any]]:
         """Run a call through the strategies, or past them while the hub is switched off."""
+        call.circuit = self.circuit
         return perform(call, invoke if self.setting.hub.off else self.chain)
 
     def resume(self, is_async: bool) -> Callable[..., Any]:
@@ -232,6 +235,7 @@ class Plan:
             entry: Any,
             task: Any,
             value: Any = None,
+            admitted: float | None = None,
         ) -> Any:
             ended = setting.clock.monotonic()
             begun = ended if started is None else started
@@ -244,6 +248,11 @@ class Plan:
                 self._abort(failure, ended - begun)
                 raise failure
             replay = Replay(begun, ended, permit, link, failure, value, cut)
+            if admitted is not None:
+                replay.admitted = admitted
+            if cut:
+                binding = min((s for s in self.strategies if type(s) is TimeoutStrategy), key=lambda s: s.timeout_s)
+                replay.limit, replay.which = binding.timeout_s, binding.which
             del failure  # this frame will be in its traceback
             work = self.perform(Call(setting, is_async, fn, args, kwargs, replay=replay))
             del replay

@@ -84,7 +84,8 @@ class PriorityTicket(Ticket):
 class PrioritySlots:
     """Slots and a queue per class, shared by threads and loops; every decision is made under one lock.
 
-    Whenever the lock is free, either all slots are taken or nobody waits.
+    A slot that comes free goes to a waiter under the same lock. So whenever a slot is free nobody waits, and a newcomer
+    that finds one passes nobody.
     """
 
     __slots__ = ("_lock", "ageing", "limit", "queue_limit", "running", "waiting")
@@ -97,15 +98,15 @@ class PrioritySlots:
         self.waiting: tuple[deque[PriorityTicket], ...] = tuple(deque() for _ in Priority)
         self._lock = threading.Lock()
 
-    def take(self, priority: Priority) -> bool:
-        """Take a free slot if nobody as urgent or more so waits."""
+    def take(self) -> bool:
+        """Take a free slot, if there is one."""
         with self._lock:
-            return self._take(priority)
+            return self._take()
 
     def enter(self, ticket: PriorityTicket) -> bool:
         """Queue up, or take a slot that came free meanwhile; False when the queue is full."""
         with self._lock:
-            if self._take(ticket.priority):
+            if self._take():
                 ticket.granted = True
                 return True
             if not self._has_room(ticket):
@@ -138,8 +139,8 @@ class PrioritySlots:
     def queued(self) -> int:
         return sum(map(len, self.waiting))
 
-    def _take(self, priority: Priority) -> bool:
-        if self.running >= self.limit or any(self.waiting[: priority + 1]):
+    def _take(self) -> bool:
+        if self.running >= self.limit:
             return False
         self.running += 1
         return True
@@ -224,7 +225,7 @@ class PriorityBulkheadStrategy:
     async def execute(self, nxt: Next, ctx: ResilienceContext) -> Outcome[Any]:
         call: Call = ctx.call
         slots, priority = self.slots, priority_of(ctx)
-        if not slots.take(priority):
+        if not slots.take():
             refusal = await self._queue(call, ctx, priority)
             if refusal is not None:
                 return refusal

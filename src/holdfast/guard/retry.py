@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.core.classify import was_not_sent
 from holdfast.core.context import CURRENT, PARENT, ResilienceContext, retried_above
 from holdfast.core.outcome import Outcome, StoppedBy
+from holdfast.errors import BudgetExhausted
 from holdfast.guard.call import IDEMPOTENT, Call, Next
 from holdfast.machine.budget import Budget, BudgetLedger
 from holdfast.machine.retry import Retry, RetrySafety, next_step
@@ -41,6 +42,14 @@ class LiveBudget(BudgetLedger):
     def end_retry(self) -> None:
         with self._lock:
             super().end_retry()
+
+    def acquire(self, name: str = "") -> None:
+        """Begin a retry of one's own under this budget; end it with `end_retry`.
+
+        Raises BudgetExhausted when there is nothing left.
+        """
+        if not self.try_begin_retry():
+            raise BudgetExhausted(name, None, f"{self.inflight} retries among {self.executions} calls in flight")
 
 
 class RetryStrategy:
@@ -94,13 +103,13 @@ class RetryStrategy:
             if step is None:
                 return outcome
             if not isinstance(step, str):
-                wait = step
+                wait = step if step == 0.0 or self._worth_waiting(call, step) else 0.0
                 step = self._forbidden(call, made, deferred_to)
             if step is not None:
                 return outcome.evolve(metadata={"stopped_by": step, "trail": call.trail})
             try:
                 if loud:
-                    call.report_attempts(handled=True)
+                    call.report_attempts(last=False)
                     call.setting.hub.emit_loud(RetryScheduled(call.operation_key, call.call_id, made - 1, wait))
                 if policy.on_retry is not None:
                     call.ask(policy.on_retry, made - 1, outcome, wait)
@@ -108,12 +117,17 @@ class RetryStrategy:
                     await discard(call, outcome)
                 if wait > 0:
                     await driver.sleep(wait)
-                call.wait = wait
+                call.delay = wait
                 made += 1
                 outcome = await nxt(ctx)
             finally:
                 if self.budget is not None:
                     self.budget.end_retry()
+
+    def _worth_waiting(self, call: Call, wait: float) -> bool:
+        """False when the breaker will still refuse after the wait: then its refusal may come at once."""
+        bar = None if call.circuit is None else call.circuit.bar
+        return bar is None or bar[0] <= call.clock.monotonic() + wait
 
     def _deferred_to(self, call: Call) -> str | None:
         """The surrounding call that retries this failure domain already."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import threading
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.context import CURRENT, PARENT, ResilienceContext, new_link
-from holdfast.core.outcome import Evidence, Outcome
+from holdfast.core.outcome import Evidence, Outcome, OutcomeKind
 from holdfast.errors import PolicyError
-from holdfast.guard.call import Call, Next, within
+from holdfast.guard.call import ENDPOINT, Call, Next, TimeLimit, in_time, within
+from holdfast.guard.retry import discard
 from holdfast.machine.trip import check_seconds
 
 
@@ -39,14 +41,12 @@ class Timeout:
                 "shorten attempt or raise total"
             )
 
-    @property
-    def first(self) -> float:
-        """The limit that binds the first attempt."""
-        return min(self.total or math.inf, self.attempt or math.inf)
-
 
 class TimeoutStrategy:
-    """Tightens the deadline for everything inside and ends it by then."""
+    """Tightens the deadline for everything inside and ends it by then.
+
+    `strays` counts abandoned threads that are still at work.
+    """
 
     passes_context = True
 
@@ -55,7 +55,9 @@ class TimeoutStrategy:
         self.timeout_s = timeout_s
         self.kind = kind
         self.abandon = abandon
-        self._what = {"timeout": "the total time", "attempt_timeout": "the attempt's time"}.get(kind, "the time")
+        self.which: TimeLimit = "attempt" if kind == "attempt_timeout" else "total"
+        self.strays = 0
+        self._lock = threading.Lock()
 
     async def execute(self, nxt: Next, ctx: ResilienceContext) -> Outcome[Any]:
         call: Call = ctx.call
@@ -63,21 +65,55 @@ class TimeoutStrategy:
         begun = call.clock.monotonic() if call.replay is None else call.replay.started
         deadline = ctx.deadline.tighten(begun + self.timeout_s)
         if deadline.remaining() <= 0 and call.replay is None:
-            return call.time_out(self.timeout_s, f"{self._what} had run out before it began").evolve(
+            return call.time_out(self.which, self.timeout_s, "had run out before it began").evolve(
                 evidence=Evidence.NEUTRAL, metadata={"started": False}
             )
-        if deadline is ctx.deadline and not self.abandon:
+        abandons = self.abandon and not call.driver.is_async
+        if deadline is ctx.deadline and not abandons:
             return await nxt(ctx)  # whoever set the tighter one ends it
         inner = ctx.tightened(deadline)
         token = CURRENT.set(new_link(call, _outside(CURRENT.get(), call), inner))
         try:
-            outcome = await within(call, nxt, inner, self.timeout_s, self._what, self.abandon)
+            if abandons:
+                outcome = await self._abandoning(nxt, inner, call)
+            else:
+                outcome = await within(call, nxt, inner, self.timeout_s, self.which)
         finally:
             CURRENT.reset(token)
         if outcome.stopped_by == "deadline" and deadline is not ctx.deadline:
             # Our own limit forbade the retry that was due, so it names the result.
-            return call.time_out(self.timeout_s, f"{self._what} does not allow another attempt", outcome.error)
+            await discard(call, outcome)
+            return call.time_out(self.which, self.timeout_s, "does not allow another attempt")
         return outcome
+
+    async def _abandoning(self, nxt: Next, ctx: ResilienceContext, call: Call) -> Outcome[Any]:
+        """Run the rest in a thread, on a copy of the call: what a stray still does must not show in this one."""
+        branch_ctx = ctx.fork()
+        branch_ctx.call = branch = copy(call)
+        branch.trail = list(call.trail)
+        call.replay = None  # the branch carries it on
+        ended = strayed = False
+
+        async def work() -> Outcome[Any]:
+            nonlocal ended
+            try:
+                return await nxt(branch_ctx)
+            finally:
+                with self._lock:
+                    ended = True
+                    self.strays -= strayed
+
+        started, at = call.clock.monotonic(), ctx.deadline.at
+        outcome = await call.driver.bounded(work, at, branch, abandon=True)
+        if isinstance(outcome, Outcome):
+            call.trail[:] = branch.trail
+            ctx.merge(branch_ctx)
+            return in_time(call, outcome, at, self.timeout_s, self.which)
+        with self._lock:
+            strayed = not ended
+            self.strays += strayed
+        call.record(OutcomeKind.TIMEOUT, call.clock.monotonic() - started, None, ctx.get(ENDPOINT))
+        return call.time_out(self.which, self.timeout_s, "ran out").evolve(metadata={"abandoned": True})
 
     def describe(self) -> str:
         how = ", abandoning sync calls" if self.abandon else ""

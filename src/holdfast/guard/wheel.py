@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 from holdfast.core.clock import Clock, TimerHandle
 
@@ -64,19 +64,22 @@ class Wheel:
 
 
 class Wheels:
-    """The wheel of each loop that uses a guard; `at` is the one used last."""
+    """The wheel of each loop that uses a guard; `at` is the one used last.
+
+    A wheel lives as long as its timer is set or somebody holds it. It keeps its loop alive, so an id is one loop's.
+    """
 
     __slots__ = ("_all", "_clock", "at")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._all: WeakKeyDictionary[asyncio.AbstractEventLoop, Wheel] = WeakKeyDictionary()
+        self._all: WeakValueDictionary[int, Wheel] = WeakValueDictionary()
         self.at = Wheel(None, clock)
 
     def switch(self, loop: asyncio.AbstractEventLoop) -> Wheel:
-        wheel = self._all.get(loop)
+        wheel = self._all.get(id(loop))
         if wheel is None:
-            wheel = self._all.setdefault(loop, Wheel(loop, self._clock))
+            wheel = self._all[id(loop)] = Wheel(loop, self._clock)
         self.at = wheel
         return wheel
 

@@ -43,6 +43,7 @@ class Retry:
     budget: Budget | float | None = None
     safety: RetrySafety | str = RetrySafety.IDEMPOTENT
     domain: str = ANY_DOMAIN
+    longest_hint: float = 300.0
     health: Callable[[], bool] | None = None
     on_retry: Callable[[int, Outcome[Any], float], object] | None = None
     id: str | None = None
@@ -61,6 +62,11 @@ class Retry:
         except ValueError:
             names = ", ".join(RetrySafety)
             raise PolicyError(f"Retry.safety must be one of {names}, got {self.safety!r}") from None
+        if not self.longest_hint >= 0:
+            raise PolicyError(
+                f"Retry.longest_hint must be seconds, 0 or more, got {self.longest_hint!r}; "
+                "use 0 to stop at any request to come back later"
+            )
         if not self.domain:
             raise PolicyError(f"Retry.domain must be a name, got {self.domain!r}; leave it out for the default domain")
         try:
@@ -82,7 +88,8 @@ class Retry:
 
     def describe(self) -> str:
         calls = "unlimited attempts" if self.attempts is None else f"{self.attempts} attempt{'s' * (self.attempts > 1)}"
-        text = f"{calls}, {self.backoff} from {self.base:g} s to {self.cap:g} s, {self.jitter} jitter"
+        jitter = "no" if self.jitter == Jitter.NONE else self.jitter
+        text = f"{calls}, {self.backoff} from {self.base:g} s to {self.cap:g} s, {jitter} jitter"
         return text if self.budget is None else f"{text}, {self.budget}"
 
     def longest_waits(self) -> float:
@@ -112,10 +119,19 @@ def next_step(
     """
     if not outcome.kind.is_retryable or made == policy.attempts:
         return None
+    if remaining <= 0:
+        return "deadline"  # whatever else would forbid it: a limit of the guard's own names the result then
     if not safe:
         return "not_idempotent"
     hint = outcome.retry_after
-    wait = policy.schedule.delay(made - 1, rng, previous_wait) if hint is None or hint < 0 else hint
+    if hint is None or hint < 0:
+        # Only an endpoint that has failed this call needs a rest; failover notes whether the next attempt meets one.
+        revisits = outcome.metadata.get("revisits", True)
+        wait = policy.schedule.delay(made - 1, rng, previous_wait) if revisits else 0.0
+    elif hint <= policy.longest_hint:
+        wait = hint
+    else:
+        return "retry_after"
     # Sleeping away what is left would only delay the same failure.
     if wait >= remaining:
         return "deadline"

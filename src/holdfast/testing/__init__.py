@@ -1,1 +1,50 @@
-"""Manual clock, fault injection and fixtures, for users and for us."""
+"""Manual clock, fault injection, switches and a recording listener, for users and for us.
+
+Names are loaded when they are first used: pytest imports this package in every run of every project that has Holdfast
+installed.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # what checkers take for true; importing typing would cost more than all the rest
+
+_HOMES = {
+    "testing.clock": "FakeClock ManualClock",
+    "testing.faults": "Answer Flaky Received Slow",
+    "testing.recorder": "Recorder recording",
+    "guard.scope": "Scope",
+    "testing.switches": "disable trip unchanged",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]  # computed from the table
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"holdfast.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})
+
+
+if TYPE_CHECKING:
+    from holdfast.guard.scope import Scope as Scope
+    from holdfast.testing.clock import FakeClock as FakeClock
+    from holdfast.testing.clock import ManualClock as ManualClock
+    from holdfast.testing.faults import Answer as Answer
+    from holdfast.testing.faults import Flaky as Flaky
+    from holdfast.testing.faults import Received as Received
+    from holdfast.testing.faults import Slow as Slow
+    from holdfast.testing.recorder import Recorder as Recorder
+    from holdfast.testing.recorder import recording as recording
+    from holdfast.testing.switches import disable as disable
+    from holdfast.testing.switches import trip as trip
+    from holdfast.testing.switches import unchanged as unchanged

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _SETTLE_HOPS: Final = 8  # turns of the event loop that let ready tasks run before time moves
+_PATIENCE_S: Final = 10.0  # real seconds to wait for another thread
 
 
 class ManualTimer:
@@ -40,6 +41,7 @@ class ManualClock:
         self._timers: list[tuple[float, int, ManualTimer]] = []
         self._order = count()
         self._sleepers: list[float] = []
+        self._blocked = 0
         self._changed = threading.Condition()
         self._pump_turn = 0
         self.slept: list[float] = []
@@ -51,14 +53,17 @@ class ManualClock:
         return _EPOCH + timedelta(seconds=self._now - self._start)
 
     def advance(self, seconds: float) -> None:
-        """Move on, firing every timer that comes due, each at its own moment."""
-        self._move_to(self._now + seconds)
+        """Move on, firing every timer that comes due, each at its own moment.
+
+        Raises ValueError for a negative time.
+        """
+        self._move_to(self._now + _forwards(seconds))
 
     async def advance_async(self, seconds: float) -> None:
         """Move on, and let the tasks that this wakes run."""
         import asyncio
 
-        end = self._now + seconds
+        end = self._now + _forwards(seconds)
         for _ in range(_SETTLE_HOPS):
             await asyncio.sleep(0)
         while self._timers and self._timers[0][0] <= end:
@@ -68,6 +73,20 @@ class ManualClock:
         self._move_to(max(end, self._now))
         for _ in range(_SETTLE_HOPS):
             await asyncio.sleep(0)
+
+    @property
+    def sleepers(self) -> int:
+        """How many threads and tasks wait for this clock to move."""
+        return self._blocked + len(self._sleepers)
+
+    def wait_for_sleepers(self, count: int = 1) -> None:
+        """Block until so many wait for this clock, so that `advance` finds them: for threads that the test started.
+
+        Raises AssertionError when they do not come within ten real seconds.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.sleepers >= count, _PATIENCE_S):
+                raise AssertionError(f"waited {_PATIENCE_S:g} s for {count} sleepers, saw {self.sleepers}")
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -140,6 +159,20 @@ class ManualClock:
     def _block_until(self, moment: float, event: threading.Event) -> bool:
         # The event belongs to somebody else and cannot wake the condition, hence the short real wait.
         with self._changed:
-            while not event.is_set() and self._now < moment:
-                self._changed.wait(0.005)
+            self._blocked += 1
+            self._changed.notify_all()
+            try:
+                while not event.is_set() and self._now < moment:
+                    self._changed.wait(0.005)
+            finally:
+                self._blocked -= 1
         return event.is_set()
+
+
+FakeClock = ManualClock
+
+
+def _forwards(seconds: float) -> float:
+    if not seconds >= 0:
+        raise ValueError(f"time moves forwards only, got {seconds!r}; make another ManualClock to begin anew")
+    return seconds

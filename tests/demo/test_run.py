@@ -1,0 +1,149 @@
+"""The simulation behind the demo: reproducible, fair to both halves, and worth showing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import pairwise
+
+import pytest
+
+from holdfast import CircuitState
+from holdfast.demo.dependency import PATIENCE, SPELLS, timetable
+from holdfast.demo.figures import course, quantile, state_at, state_in, totals
+from holdfast.demo.run import RATE, Answer, Half, run_half
+from holdfast.demo.story import story
+from holdfast.demo.virtual import VirtualClock, run_virtually
+
+
+@pytest.fixture(scope="module")
+def bare() -> Half:
+    return run_half(guarded=False, seed=7, seconds=10)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Half:
+    return run_half(guarded=True, seed=7, seconds=10)
+
+
+def test_the_same_seed_gives_the_same_run(bare: Half, guarded: Half) -> None:
+    assert run_half(guarded=False, seed=7, seconds=10) == bare
+    assert run_half(guarded=True, seed=7, seconds=10) == guarded
+
+
+def test_another_seed_gives_another_run(guarded: Half) -> None:
+    assert run_half(guarded=True, seed=8, seconds=10).calls != guarded.calls
+
+
+def test_both_halves_meet_the_same_load_and_the_same_luck(bare: Half, guarded: Half) -> None:
+    assert [call.start for call in bare.calls] == pytest.approx([call.start for call in guarded.calls])
+    assert len(bare.calls) == 10 * RATE
+    undisturbed = [[call.took for call in half.calls if call.end < half.stretches[0].end] for half in (bare, guarded)]
+    assert undisturbed[0] == pytest.approx(undisturbed[1])
+
+
+@pytest.mark.parametrize(("seed", "seconds"), [(0, 10), (1, 10), (7, 10), (7, 4), (3, 20)])
+def test_the_guard_beats_no_guard_in_what_the_summary_shows(seed: int, seconds: float) -> None:
+    without = totals(run_half(guarded=False, seed=seed, seconds=seconds))
+    with_guard = totals(run_half(guarded=True, seed=seed, seconds=seconds))
+    assert with_guard.answered > without.answered + 0.2
+    assert with_guard.p50 < without.p50
+    assert with_guard.p99 < without.p99 / 2
+    assert with_guard.wasted < without.wasted / 10
+    assert with_guard.reached_in_outage < without.reached_in_outage / 5
+    assert without.reached_in_outage == without.offered_in_outage == with_guard.offered_in_outage
+
+
+def test_every_call_is_counted_once(bare: Half, guarded: Half) -> None:
+    for half in (bare, guarded):
+        sums = totals(half)
+        assert sums.fresh + sums.fallback + sums.failed == sums.calls == len(half.calls)
+    assert totals(bare).fallback == 0
+    assert totals(guarded).retries > 0
+    assert totals(guarded).refusals["circuit_open"] > 200
+
+
+def test_the_breaker_opens_in_the_outage_and_closes_after_it(guarded: Half) -> None:
+    assert state_at(guarded, guarded.outage.start) is CircuitState.CLOSED
+    assert state_at(guarded, guarded.outage.start + 1) is CircuitState.OPEN
+    assert state_at(guarded, guarded.seconds) is CircuitState.CLOSED
+    assert guarded.outage.end < guarded.changes[-1].at < guarded.outage.end + 1
+
+
+def test_a_probe_between_two_slices_is_still_seen(guarded: Half) -> None:
+    probe = next(change for change in guarded.changes if change.state is CircuitState.HALF_OPEN)
+    assert state_in(guarded, probe.at - 0.1, probe.at + 0.5) is CircuitState.HALF_OPEN
+
+
+def test_nobody_waits_longer_than_the_load_balancer(bare: Half) -> None:
+    assert max(call.took for call in bare.calls) == pytest.approx(PATIENCE)
+
+
+def test_a_bare_call_that_starts_in_the_outage_fails(bare: Half) -> None:
+    caught = [call.answer for call in bare.calls if bare.outage.start <= call.start < bare.outage.end]
+    assert set(caught) == {Answer.FAILED}
+
+
+def test_the_spells_fill_the_run_without_a_gap() -> None:
+    stretches = timetable(7.3)
+    assert sum(spell.share for spell in SPELLS) == pytest.approx(1)
+    assert stretches[0].start == 0
+    assert stretches[-1].end == pytest.approx(7.3)
+    assert all(one.end == after.start for one, after in pairwise(stretches))
+
+
+def test_the_course_shows_only_what_is_known_by_then(bare: Half) -> None:
+    assert course(bare, 50, 0.0) == []
+    assert len(course(bare, 50, 5.0)) == 25
+    assert len(course(bare, 50)) == 50
+    just_after = course(bare, 50, bare.outage.start + 0.5)
+    assert just_after[-2].answered is None  # the callers still wait
+    assert just_after[-2].load == pytest.approx(RATE)
+
+
+def test_the_story_is_in_order_and_its_lines_fit_a_terminal(bare: Half, guarded: Half) -> None:
+    for half in (bare, guarded):
+        lines = story(half)
+        assert [line.at for line in lines] == sorted(line.at for line in lines)
+        assert max(len(line.text) for line in lines) <= 68
+    told = "\n".join(line.text for line in story(guarded))
+    assert "5 failures in a row, breaker opens: answers at once, not after 1 s" in told
+    assert "the probe succeeded, breaker closes" in told
+
+
+@pytest.mark.parametrize(("q", "value"), [(0.0, 1.0), (0.5, 2.0), (0.99, 4.0), (1.0, 4.0)])
+def test_a_quantile_is_one_of_the_values(q: float, value: float) -> None:
+    assert quantile([1.0, 2.0, 3.0, 4.0], q) == value
+    assert quantile([], q) == 0.0
+
+
+def test_virtual_time_passes_in_order_and_at_once() -> None:
+    async def work() -> list[tuple[str, float]]:
+        clock, seen = VirtualClock(), []
+
+        async def nap(name: str, seconds: float) -> None:
+            await clock.asleep(seconds)
+            seen.append((name, clock.monotonic()))
+
+        await asyncio.gather(nap("late", 3600), nap("early", 60))
+        return seen
+
+    begun = time.monotonic()
+    assert run_virtually(work()) == [("early", 60.0), ("late", 3600.0)]
+    assert time.monotonic() - begun < 5
+
+
+def test_a_virtual_loop_in_which_everything_waits_says_so() -> None:
+    async def work() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(RuntimeError, match="nothing is due"):
+        run_virtually(work())
+
+
+def test_virtual_time_cannot_block_a_thread() -> None:
+    async def work() -> None:
+        VirtualClock().sleep(1)
+
+    with pytest.raises(RuntimeError, match="use an async function"):
+        run_virtually(work())

@@ -1,0 +1,152 @@
+"""The pages say what the code says: outlines, defaults, generated parts, names and links."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.machine.breaker import diagram
+from tests.docs.generated import GENERATED, part
+from tests.docs.pages import PAGES, ROOT, blocks_of
+
+DOCS = ROOT / "docs"
+STRATEGIES = sorted(DOCS.glob("strategies/*.md"))
+DECISIONS = sorted(DOCS.glob("decisions/*.md"))
+OUTLINE = ["When to use", "Example", "Defaults", "What it guarantees", "Telemetry", "Anti-patterns"]
+# Where a default is not a value that one could write down.
+SHOWN_AS = {"Guard": {"clock": "the system's", "rng": "random.random", "*policies": "none"}}
+RULES_DEFAULT = "count(5, window=60)"
+_TABLE = re.compile(r"^\| (\w+) \| Default \| Meaning \|\n\|[-|]+\n((?:\|.*\n?)+)", re.MULTILINE)
+
+by_name = pytest.mark.parametrize("page", [*STRATEGIES, DOCS / "failover.md"], ids=lambda page: page.stem)
+
+
+def prose(page: Path) -> str:
+    """The page without its blocks of code."""
+    return re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def headings(page: Path, level: int = 2) -> list[str]:
+    return re.findall(rf"^{'#' * level} (.+)$", prose(page), re.MULTILINE)
+
+
+@by_name
+def test_a_page_about_a_strategy_has_the_common_outline(page):
+    assert headings(page) == OUTLINE
+
+
+def test_a_decision_says_context_decision_and_consequences():
+    for page in DECISIONS:
+        assert headings(page) == ["Context", "Decision", "Consequences"], page.name
+        number = int(page.name[:4])
+        assert headings(page, 1)[0].startswith(f"{number}. "), page.name
+    assert [int(page.name[:4]) for page in DECISIONS] == list(range(1, len(DECISIONS) + 1))
+
+
+def tables_of_defaults() -> dict[str, dict[str, str]]:
+    """Every table `| Name | Default | Meaning |` of the docs: the shown default of each parameter."""
+    found: dict[str, dict[str, str]] = {}
+    for page in PAGES:
+        for head, body in _TABLE.findall(page.read_text()):
+            assert head not in found, f"{head} has two tables"
+            rows = [re.split(r" *(?<!\\)\| *", row)[1:3] for row in body.splitlines()]
+            found[head] = {name.strip("`"): default.strip("`") for name, default in rows}
+    return found
+
+
+def defaults_of(named: str) -> dict[str, str]:
+    """The parameters of a public class or function, and their defaults as the pages show them."""
+    shown = {}
+    for p in inspect.signature(getattr(holdfast, named)).parameters.values():
+        name = f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name
+        shown[name] = SHOWN_AS.get(named, {}).get(name) or _default(p)
+    return shown
+
+
+def _default(p: inspect.Parameter) -> str:
+    default: Any = p.default
+    if p.kind is p.VAR_POSITIONAL:
+        return RULES_DEFAULT
+    if default is p.empty:
+        return "required"
+    if isinstance(default, Enum):
+        default = default.value
+    if isinstance(default, str):
+        return f'"{default}"'
+    return "not given" if type(default) is object else repr(default)
+
+
+@pytest.mark.parametrize("named", tables_of_defaults())
+def test_a_table_of_defaults_is_what_the_code_has(named):
+    assert tables_of_defaults()[named] == defaults_of(named)
+
+
+@by_name
+def test_a_page_about_a_strategy_has_a_table_of_defaults(page):
+    assert _TABLE.search(page.read_text())
+
+
+def test_the_rule_of_a_breaker_without_one_is_the_one_that_is_shown():
+    assert [str(rule) for rule in holdfast.Breaker().rules] == [RULES_DEFAULT]
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_generated_part_is_up_to_date(name):
+    page, make = GENERATED[name]
+    assert part(name, page.read_text())[1].strip() == make(), "run: python -m tests.docs.generated"
+
+
+def test_the_breakers_page_has_its_state_diagram():
+    page = DOCS / "strategies/breaker.md"
+    assert diagram() in page.read_text()
+    assert [block.text + "\n" for block in blocks_of(page) if block.language == "mermaid"] == [diagram()]
+
+
+def test_every_public_name_is_on_a_page():
+    words = set(re.findall(r"\w+", "\n".join(page.read_text() for page in PAGES)))
+    assert not sorted(set(holdfast.__all__) - words)
+
+
+def test_the_names_of_the_seeds_are_where_the_page_says():
+    rows = re.findall(r"^\| (`.+?`) \| `(\w+/\w+\.py)` \|", (DOCS / "seed-names.md").read_text(), re.MULTILINE)
+    assert len(rows) > 30
+    for names, home in rows:
+        for name in re.findall(r"`(\w+)`", names):
+            assert name in holdfast.__all__, name
+            assert re.search(rf"\b{name}\b", (ROOT / "src/holdfast" / home).read_text()), f"{name} in {home}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as both GitHub and mkdocs make them."""
+    plain = [re.sub(r"[^\w\- ]", "", text.lower()) for level in (1, 2, 3) for text in headings(page, level)]
+    return {text.replace(" ", "-") for text in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        to = (page.parent / path).resolve() if path else page
+        assert to.exists(), f"{page.name} links to {target}"
+        if anchor:
+            assert anchor in anchors(to), f"{page.name} links to {target}"
+
+
+def test_the_tree_in_the_architecture_is_the_tree():
+    tree = next(block.text for block in blocks_of(ROOT / "ARCHITECTURE.md") if "src/holdfast/" in block.text)
+    named = set(re.findall(r"\w+\.py", tree))
+    there = {path.name for path in (ROOT / "src/holdfast").rglob("*.py")}
+    assert not named - there
+    packages = {path.name for path in (ROOT / "src/holdfast").iterdir() if (path / "__init__.py").exists()}
+    assert packages == set(re.findall(r"^  (\w+)/", tree, re.MULTILINE))
+    shown = {path for path in there if path not in ("__init__.py", "__main__.py")}
+    demo = {path.name for path in (ROOT / "src/holdfast/demo").glob("*.py")}
+    assert shown - demo <= named
