@@ -9,6 +9,7 @@ from datetime import UTC, timedelta
 
 import pytest
 
+from holdfast import Guard, Hub, Timeout
 from holdfast.core.clock import SYSTEM_CLOCK
 from holdfast.testing.clock import ManualClock
 
@@ -168,3 +169,15 @@ def test_an_event_from_another_thread_ends_a_wait() -> None:
     setter.start()
     assert clock.wait(event, 60)
     setter.join()
+
+
+async def test_a_sleep_that_blocks_the_loop_does_not_fire_its_timers_inside_the_running_task() -> None:
+    clock = ManualClock()
+    guard = Guard("blocking", Timeout(total=5), clock=clock, telemetry=Hub())
+
+    async def blocks() -> None:
+        clock.sleep(20)
+
+    outcome = await guard.arun(blocks)
+    assert outcome.late
+    await asyncio.sleep(0)  # a stray cancellation would surface here

@@ -84,6 +84,24 @@ def test_a_hint_of_the_failure_is_heeded_before_a_switch(colour, guarded, fleet,
     assert clock.slept == [7]
 
 
+def test_a_switch_that_is_not_made_any_more_promises_the_caller_nothing(colour, guarded, fleet) -> None:
+    guard, _ = guarded("a", "b", "c", policies=(Retry(attempts=2, base=1),))
+    fleet.answers = {"a": DOWN, "b": DOWN}
+    outcome = colour.run(guard, colour.fn(fleet))
+    assert (outcome.attempts, outcome.retry_after) == (2, None)
+    alone, _ = guarded("a", "b", policies=())
+    assert colour.run(alone, colour.fn(fleet)).retry_after is None
+
+
+def test_a_hint_of_the_last_failure_reaches_the_caller(colour, guarded, fleet, clock) -> None:
+    busy = OSError("busy")
+    busy.retry_after = 7.0  # type: ignore[attr-defined]
+    guard, _ = guarded("a", "b", "c", policies=(Retry(attempts=2, base=1),))
+    fleet.answers = {"a": DOWN, "b": busy}
+    assert colour.run(guard, colour.fn(fleet)).retry_after == 7
+    assert clock.slept == []
+
+
 def test_a_negative_hint_is_none(colour, guarded, fleet, clock) -> None:
     guard, _ = guarded("a", "b", classify=lambda error: Verdict(OutcomeKind.TRANSIENT_FAILURE, retry_after=-1))
     fleet.answers = {"a": DOWN}
@@ -170,6 +188,7 @@ def test_nothing_available_refuses_at_once(colour, guarded, fleet, clock, record
     assert (outcome.kind, outcome.reason, outcome.attempts) == (OutcomeKind.REJECTED, "pool_exhausted", 0)
     assert isinstance(outcome.error, PoolExhausted)
     assert outcome.retry_after == pytest.approx(7)
+    assert outcome.error.__cause__ is DOWN  # what opened the first circuit
     assert outcome.metadata["endpoints"] == ["a", "b"]
     assert (fleet.seen, clock.slept) == ([], [])
     for told in (records, recorder.of(AttemptCompleted)):
@@ -421,6 +440,37 @@ def test_a_nested_guard_with_the_same_pool_starts_its_own_tour(colour, guarded, 
     assert (outer.id, inner.id, again.id) == ("a", "a", "a")
 
 
+def test_a_nested_guard_without_failover_reports_no_endpoint_as_its_own(colour, guarded, clock, hub, recorder) -> None:
+    hub.register(recorder)
+    outer, _ = guarded("a")
+    inner = Guard("inner", Retry(attempts=2, base=0, domain="inner"), clock=clock, telemetry=hub)
+    steps = [OSError("down"), lambda: current_endpoint()]
+
+    def body() -> Any:
+        return (yield colour.inner(inner, colour.fn(steps)))
+
+    nested = colour.run(outer, colour.fn(body)).value
+    assert nested.value.id == "a", "what the outer guard chose is still known to the code below it"
+    assert [attempt.endpoint for attempt in nested.metadata["trail"]] == [None, None]
+    told = [(one.operation_key, one.endpoint) for one in recorder.of(AttemptCompleted)]
+    assert told == [("inner", None), ("inner", None), ("x", "a")]
+
+
+def test_a_nested_call_that_has_looked_at_its_context_reports_no_endpoint_either(colour, guarded, clock) -> None:
+    outer, _ = guarded("a")
+    inner = Guard("inner", Retry(attempts=1), clock=clock, telemetry=Hub())
+
+    def look() -> None:
+        assert current_context() is not None
+        raise OSError("down")
+
+    def body() -> Any:
+        return (yield colour.inner(inner, colour.fn(look)))
+
+    nested = colour.run(outer, colour.fn(body)).value
+    assert [attempt.endpoint for attempt in nested.metadata["trail"]] == [None]
+
+
 def test_concurrent_calls_of_one_guard_do_not_share_their_tours(colour, guarded, fleet) -> None:
     guard, _ = guarded("a", "b")
     gate = colour.gate()
@@ -509,6 +559,42 @@ def test_records_tell_status_latency_and_reason(colour, guarded, clock) -> None:
 def test_a_recorder_that_fails_does_not_touch_the_result(colour, guarded, fleet) -> None:
     guard, _ = guarded("a", on_attempt=lambda record: 1 / 0)
     assert colour.run(guard, colour.fn(fleet)).value == "from a"
+
+
+def test_a_block_goes_through_the_endpoints_too(guarded) -> None:
+    guard, pool = guarded("a", "b", breaker=ONCE)
+    seen = []
+    for attempt in guard.attempts():
+        with attempt:
+            seen.append(current_endpoint())
+            if len(seen) == 1:
+                raise OSError("down")
+    assert [str(endpoint) for endpoint in seen] == ["a", "b"]
+    assert states(pool) == ["open", "closed"]
+
+
+async def test_an_async_block_goes_through_the_endpoints_too(guarded) -> None:
+    guard, pool = guarded("a", "b", breaker=ONCE)
+    seen = []
+    async for attempt in guard.attempts():
+        with attempt:
+            await asyncio.sleep(0)
+            seen.append(current_endpoint())
+            if len(seen) == 1:
+                raise OSError("down")
+    assert [str(endpoint) for endpoint in seen] == ["a", "b"]
+    assert states(pool) == ["open", "closed"]
+
+
+def test_a_block_that_is_left_early_gives_its_permit_back(guarded, clock) -> None:
+    guard, pool = guarded("a", breaker=ONCE)
+    pool.circuit("a").command("trip")
+    clock.advance(10)
+    for _attempt in guard.attempts():
+        break
+    del _attempt
+    assert pool.snapshot()[0]["in_flight"] == 0
+    assert pool.snapshot()[0]["available"]
 
 
 def test_without_retry_one_endpoint_is_tried(colour, guarded, fleet) -> None:

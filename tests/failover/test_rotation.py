@@ -14,7 +14,6 @@ from holdfast.errors import GuardTimeout, PolicyError, PoolExhausted
 from holdfast.failover.endpoint import Endpoint
 from holdfast.failover.pool import EndpointPool
 from holdfast.failover.rotation import ProxyRotator
-from holdfast.failover.rules import ProxyRules
 from holdfast.guard.guard import Guard
 from holdfast.guard.retry_policy import RetryPolicy
 from holdfast.machine.breaker import Breaker, CircuitState
@@ -509,6 +508,19 @@ def test_with_guards_switched_off_requests_go_to_the_first_proxy(colour, rotator
     assert records(rotator) == []
 
 
+def test_a_rotator_that_is_switched_off_inside_another_still_uses_its_own_proxy(colour, rotator_of, net) -> None:
+    outer, inner_hub = rotator_of(endpoints=("outer",)), Hub()
+    inner = ProxyRotator(["a", "b"], telemetry=inner_hub)
+    inner_hub.switch(True)
+    send = net.sender(colour)
+
+    def body(proxy: Endpoint) -> Any:
+        return (yield colour.inner_call(Via(inner), send))
+
+    colour.call(Via(outer), colour.fn(body))
+    assert net.sent == ["a"]
+
+
 def test_an_async_sender_in_a_sync_request_is_refused(rotator_of) -> None:
     async def send(proxy: Endpoint) -> None: ...
 
@@ -535,10 +547,24 @@ def test_the_rotator_describes_itself_through_its_guard(rotator_of) -> None:
     assert kinds == ["timeout", "retry", "failover"]
 
 
-def test_the_rules_leave_values_without_status_alone() -> None:
-    rules = ProxyRules(RetryPolicy())
-    assert rules.judge("text") is None
-    assert rules.judge({"status": 503}) is None
+def test_a_post_that_its_proxy_never_took_goes_to_the_next_one(colour, rotator_of, net) -> None:
+    class ProxyError(OSError):
+        """As HTTP libraries call a tunnel that was refused."""
+
+    net.steps = {"a": [ProxyError("no tunnel")]}
+    assert colour.call(Via(rotator_of()), net.sender(colour), method="POST").status_code == 200
+    assert net.sent == ["a", "b"]
+
+
+def test_the_callers_own_mistakes_are_not_taken_to_every_proxy(colour, rotator_of, net) -> None:
+    class InvalidURL(Exception):
+        """As HTTP libraries call it."""
+
+    rotator = rotator_of()
+    net.steps = {"a": [InvalidURL("htp://")]}
+    with pytest.raises(InvalidURL):
+        colour.call(Via(rotator), net.sender(colour))
+    assert (net.sent, states(rotator)["a"]) == (["a"], "closed")
 
 
 async def test_concurrent_requests_probe_a_recovering_proxy_once(clock: ManualClock, hub: Hub) -> None:

@@ -11,8 +11,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from holdfast.core.classify import _status as status_of
-from holdfast.core.context import CURRENT, PARENT, SOURCE, Link, ResilienceContext, TypedKey, current_context, new_link
+from holdfast.core.classify import status_of
+from holdfast.core.context import (
+    CONTEXT,
+    CURRENT,
+    PARENT,
+    SOURCE,
+    Link,
+    ResilienceContext,
+    TypedKey,
+    current_context,
+    new_link,
+)
 from holdfast.core.outcome import Evidence, Outcome, OutcomeKind
 from holdfast.errors import CircuitOpen, PolicyError, PoolExhausted
 from holdfast.failover.endpoint import Endpoint
@@ -23,14 +33,32 @@ from holdfast.guard.call import ENDPOINT, IDEMPOTENT, Attempt, Call, Next, Setti
 from holdfast.machine.trip import check_whole
 from holdfast.telemetry.events import AttemptCompleted
 
-_TOUR: Final = TypedKey[object]("holdfast.failover.tour")
+_TOUR: Final = TypedKey[tuple[object, str, Tour[Member]]]("holdfast.failover.tour")
 
 
 def current_endpoint() -> Endpoint | None:
-    """The endpoint that this code was chosen to call; None outside a guard with Failover."""
+    """The endpoint that the nearest surrounding guard with Failover chose for this code; None outside of one."""
+    link = CURRENT.get()
+    while link is not None:
+        endpoint = None if link[CONTEXT] is None else link[CONTEXT].get(ENDPOINT)
+        if isinstance(endpoint, Endpoint):
+            return endpoint
+        link = link[PARENT]
+    return None
+
+
+def endpoint_in(pool: EndpointPool) -> Endpoint:
+    """Where the running call's attempt goes: to the endpoint chosen for it, or the first while guards are switched off.
+
+    Raises PoolExhausted when the pool is empty.
+    """
     ctx = current_context()
-    endpoint = None if ctx is None else ctx.get(ENDPOINT)
-    return endpoint if isinstance(endpoint, Endpoint) else None
+    chosen = None if ctx is None else ctx.get(ENDPOINT)
+    if isinstance(chosen, Endpoint):
+        return chosen
+    if not pool.endpoints:
+        raise PoolExhausted(pool.name, None, "the pool has no endpoints")
+    return pool.endpoints[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +142,10 @@ class FailoverStrategy:
             kind = OutcomeKind.TIMEOUT  # a sync function came back after the time was up; the outer limit will say so
         self.pool.settle(ticket, self._evidence(kind, outcome, ticket), outcome.error)
         self._tell(call, notes.of_attempts(self.policy, kind, outcome))
-        changes: dict[str, Any] = {"metadata": {"endpoint": ticket.endpoint.id, "failover_rounds": tour.rounds}}
-        unhinted = outcome.retry_after is None or outcome.retry_after < 0
-        if kind.is_retryable and unhinted and not self.pool.waits(tour, idempotent):
-            changes["retry_after"] = 0.0
-        return outcome.evolve(**changes)
+        facts: dict[str, Any] = {"endpoint": ticket.endpoint.id, "failover_rounds": tour.rounds}
+        if outcome.kind.is_retryable:
+            facts["revisits"] = self.pool.waits(tour, idempotent)  # retry asks
+        return outcome.evolve(metadata=facts)
 
     def _evidence(self, kind: OutcomeKind, outcome: Outcome[Any], ticket: Ticket) -> Evidence:
         if kind is not outcome.kind:
@@ -132,6 +159,7 @@ class FailoverStrategy:
     def _exhausted(self, call: Call, tour: Tour[Member], shed: Shed) -> Outcome[Any]:
         rounds = f" after {tour.rounds} round{'s' * (tour.rounds > 1)}" if tour.rounds else ""
         error = PoolExhausted(self.pool.name, shed.retry_after, f"{shed}{rounds}")
+        error.__cause__ = shed.cause
         outcome = call.refuse(
             error, self.pool.name, endpoints=[endpoint.id for endpoint in shed.endpoints], failover_rounds=tour.rounds
         )
@@ -149,14 +177,14 @@ class FailoverStrategy:
 
     def _tour(self, ctx: ResilienceContext) -> Tour[Member]:
         """This call's tour. It lives in the call's property bag, which a nested call inherits: hence the check."""
-        found: Any = ctx.get(_TOUR)
-        if found is not None and found[0] is self and found[1] == ctx.call_id:
-            return found[2]  # type: ignore[no-any-return]
+        found, call_id = ctx.get(_TOUR), ctx.call_id
+        if found is not None and found[0] is self and found[1] == call_id:
+            return found[2]
         with self._lock:
-            tour = self._tours.get(ctx.call_id)
+            tour = self._tours.get(call_id)
             if tour is None:
-                tour = self._tours[ctx.call_id] = Tour(self.policy.attempts_per_endpoint, self.policy.max_endpoints)
-        ctx.set(_TOUR, (self, ctx.call_id, tour))
+                tour = self._tours[call_id] = Tour(self.policy.attempts_per_endpoint, self.policy.max_endpoints)
+        ctx.set(_TOUR, (self, call_id, tour))
         return tour
 
     def describe(self) -> str:
@@ -172,15 +200,14 @@ class FailoverStrategy:
 class _Notes:
     """What is known of an attempt when it begins, for its record."""
 
-    __slots__ = ("_call", "_began", "_first", "_mark", "_pause", "_ticket", "_tour")
+    __slots__ = ("_began", "_call", "_delay", "_mark", "_ticket", "_tour", "_wait")
 
     def __init__(self, call: Call, tour: Tour[Member], ticket: Ticket) -> None:
         self._call = call
         self._tour = tour
         self._ticket = ticket
         self._mark = len(call.trail)
-        self._pause = call.wait
-        self._first = tour.recorded == 0
+        self._wait, self._delay = call.wait, call.delay
         self._began = call.clock.monotonic()
 
     def of_attempts(self, policy: Failover, kind: OutcomeKind, outcome: Outcome[Any] | None) -> list[AttemptCompleted]:
@@ -191,7 +218,9 @@ class _Notes:
         runs = [run for run in self._call.trail[self._mark :] if run.endpoint is endpoint]
         if not runs and kind is OutcomeKind.TIMEOUT and (outcome is None or outcome.metadata.get("started", True)):
             # The caller walked away from a thread that still runs.
-            runs = [Attempt(0, kind, self._pause, self._call.clock.monotonic() - self._began, None, endpoint)]
+            runs = [
+                Attempt(0, kind, self._wait, self._delay, self._call.clock.monotonic() - self._began, None, endpoint)
+            ]
         last = len(runs) - 1
         return [
             self._record(policy, run, kind if i == last else run.kind, i == last, outcome) for i, run in enumerate(runs)
@@ -211,12 +240,12 @@ class _Notes:
             self._call.call_id,
             number,
             kind,
-            wait=run.wait if self._first else 0.0,
+            wait=run.wait,
             service_s=max(0.0, run.service),
             endpoint=self._ticket.endpoint.id,
             policy_id=policy.id or self._call.setting.name,
             handled=failed,
-            delay=0.0 if self._first else run.wait,
+            delay=run.delay,
             status_code=status,
             error_type=None if run.error is None else type(run.error).__name__,
             reason=f"status_{status}" if failed and status is not None else None,

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from holdfast.failover.endpoint import Endpoint, Statistics
 from holdfast.failover.tour import Tour
 from holdfast.guard.circuit_breaker import StampedCircuit
-from holdfast.machine.breaker import CircuitState, Permit, Refusal
+from holdfast.machine.breaker import CircuitState
+from holdfast.machine.circuit import Permit, Refusal
 
 
 class Member:
@@ -59,13 +60,15 @@ class Ticket:
 
 
 class Shed:
-    """A no of the whole pool: who was shut, and when the first of them will be tested."""
+    """A no of the whole pool: who was shut, when the first of them will be tested, and an error that shut one."""
 
-    __slots__ = ("endpoints", "retry_after", "unfit")
+    __slots__ = ("cause", "endpoints", "retry_after", "unfit")
 
-    def __init__(self, shut: list[tuple[Endpoint, float | None]], unfit: list[Endpoint]) -> None:
+    def __init__(self, shut: list[tuple[Endpoint, Refusal | None]], unfit: list[Endpoint]) -> None:
+        refusals = [refusal for _, refusal in shut if refusal is not None]
         self.endpoints = [endpoint for endpoint, _ in shut] + unfit
-        self.retry_after = min((after for _, after in shut if after is not None), default=None)
+        self.retry_after = min((no.retry_after for no in refusals if no.retry_after is not None), default=None)
+        self.cause = next((no.cause for no in refusals if no.cause is not None), None)
         self.unfit = unfit  # recovering, but not for a call that cannot be repeated
 
     def __str__(self) -> str:
@@ -85,12 +88,12 @@ class Survey:
     def __init__(self, members: Iterable[Member]) -> None:
         self.ready: list[Member] = []
         self.recovering: list[Member] = []
-        self.shut: list[tuple[Endpoint, float | None]] = []
+        self.shut: list[tuple[Endpoint, Refusal | None]] = []
         self.probing = False
         for member in members:
             refusal = member.refusal()
             if refusal is not None:
-                self.shut.append((member.endpoint, refusal.retry_after))
+                self.shut.append((member.endpoint, refusal))
                 self.probing = self.probing or refusal.state is CircuitState.HALF_OPEN
             else:
                 (self.recovering if member.recovering else self.ready).append(member)
@@ -98,11 +101,13 @@ class Survey:
     def drop(self, member: Member, refusal: Refusal | None) -> None:
         """Give up on a member that somebody else was quicker to take."""
         (self.ready if member in self.ready else self.recovering).remove(member)
-        self.shut.append((member.endpoint, None if refusal is None else refusal.retry_after))
+        self.shut.append((member.endpoint, refusal))
 
     def turn(self, tour: Tour[Member], idempotent: bool) -> tuple[list[Member], list[Member]]:
         """The ready and the recovering members among which the next attempt is chosen."""
         recovering = self.recovering if idempotent else []
+        if tour.fresh:
+            return self.ready, recovering
         if tour.stays and (tour.current in self.ready or tour.current in recovering):
             turn = {tour.current}
         else:

@@ -25,7 +25,8 @@ from holdfast.failover.selection import Choose, check_choice, pick, score
 from holdfast.failover.tour import Tour
 from holdfast.failover.trial import Trial
 from holdfast.guard.circuit_breaker import StampedCircuit
-from holdfast.machine.breaker import Breaker, CircuitState, Permit, Refusal
+from holdfast.machine.breaker import Breaker, CircuitState
+from holdfast.machine.circuit import Permit, Refusal
 from holdfast.machine.trip import count
 from holdfast.telemetry.events import GuardEvent
 from holdfast.telemetry.hub import Hub, Listener, default_hub

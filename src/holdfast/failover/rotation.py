@@ -17,17 +17,16 @@ from holdfast.core.classify import Classifier, ResultClassifier
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.context import current_context
 from holdfast.core.outcome import Outcome
-from holdfast.errors import PolicyError, PoolExhausted
+from holdfast.errors import PolicyError
 from holdfast.failover.endpoint import Endpoint
-from holdfast.failover.failover import Failover, current_endpoint
+from holdfast.failover.failover import Failover, endpoint_in
 from holdfast.failover.pool import EndpointPool
-from holdfast.failover.rules import ProxyRules
 from holdfast.failover.selection import Choose
 from holdfast.guard.call import IDEMPOTENT, Call
 from holdfast.guard.circuit_breaker import CircuitBreaker
 from holdfast.guard.driver import drive
 from holdfast.guard.guard import Guard, is_coroutine_function
-from holdfast.guard.plan import delivered
+from holdfast.guard.http_rules import HttpRules, answer, is_idempotent
 from holdfast.guard.retry import discard
 from holdfast.guard.retry_policy import RetryPolicy
 from holdfast.machine.breaker import Breaker
@@ -36,7 +35,6 @@ from holdfast.telemetry.hub import Hub
 
 T = TypeVar("T")
 
-IDEMPOTENT_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 MAX_GUARDS: Final = 64
 
 
@@ -184,7 +182,7 @@ class ProxyRotator:
     ) -> Any:
         guard = self._guard_for(policy)
         used = self._policy if policy is None else policy
-        repeatable = used.retry_non_idempotent or method.upper() in IDEMPOTENT_METHODS or bool(idempotency_key)
+        repeatable = used.retry_non_idempotent or is_idempotent(method, idempotency_key)
         plan = guard.plan_in_context()
         call = Call(plan.setting, is_async, self._send, (send, args, kwargs), properties={IDEMPOTENT: repeatable})
         try:
@@ -193,16 +191,10 @@ class ProxyRotator:
             self.metrics.end_request(call.call_id)
         if outcome.late:
             await discard(call, outcome)
-        return _answer(outcome)
+        return answer(outcome)
 
     def _send(self, send: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        endpoint = current_endpoint()
-        known = self.pool.endpoints
-        if endpoint is None or endpoint not in known:  # guards are switched off: nobody chose
-            if not known:
-                raise PoolExhausted(self.name, None, "the pool has no endpoints")
-            endpoint = known[0]
-        return send(endpoint, *args, **kwargs)
+        return send(endpoint_in(self.pool), *args, **kwargs)
 
     def _guard_for(self, policy: RetryPolicy | None) -> Guard:
         """The guard of a policy. Guards share the pool, which holds all live state, so they can come and go."""
@@ -218,7 +210,7 @@ class ProxyRotator:
             return guard
 
     def _make_guard(self, policy: RetryPolicy, label: str) -> Guard:
-        rules = ProxyRules(policy, self._clock)
+        rules = HttpRules(policy.retry_status_codes, self._clock)
         retry, *timeout = policy.policies(abandon=self._abandon)
         return Guard(
             self.name,
@@ -235,10 +227,3 @@ class ProxyRotator:
         if ctx is not None:
             left = str(outcome.metadata.get("endpoint", self.name))
             self.metrics.begin_retry(ctx.call_id, attempt + 1, proxy_id=left, wait=wait)
-
-
-def _answer(outcome: Outcome[Any]) -> Any:
-    """A response with a failing status is an answer if there is no better one; everything else is a value or raises."""
-    if outcome.error is None and not outcome.kind.has_value and "result" in outcome.metadata:
-        return outcome.metadata["result"]
-    return delivered(outcome)

@@ -16,7 +16,8 @@ from holdfast.core.context import CURRENT, SOURCE, ResilienceContext
 from holdfast.core.deadline import Deadline
 from holdfast.core.outcome import Outcome
 from holdfast.errors import PolicyError
-from holdfast.guard.call import Call, Next, link_chain, perform
+from holdfast.guard.call import Call, Next
+from holdfast.guard.perform import link_chain, perform
 from holdfast.guard.plan import Plan, delivered
 
 if TYPE_CHECKING:

@@ -1,35 +1,26 @@
-"""One guarded call on the general path: the seam that every strategy, guard and pipeline runs through.
+"""One guarded call on the general path: what it is made of, and what strategies may ask of it.
 
-`perform` checks the deadline, publishes the context, walks the chain of strategies, and tells telemetry exactly once
-how it ended. `invoke` is the chain's inner end: it runs the function and classifies what came of it.
+`guard/perform.py` runs it, `guard/invoke.py` is its inner end.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
-from holdfast.core.classify import Classifier, ResultClassifier, default_classify, retry_after_hint
+from holdfast.core.classify import Classifier, ResultClassifier, default_classify
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.context import (
-    CONTEXT,
-    CURRENT,
     Link,
     ResilienceContext,
     TypedKey,
-    ambient_deadline,
-    context_of,
     draw_id,
-    new_link,
 )
 from holdfast.core.deadline import Deadline
-from holdfast.core.outcome import Outcome, OutcomeKind, Verdict, describe_error, outcome_of
-from holdfast.errors import DeadlineExpired, GuardRejected, GuardTimeout
+from holdfast.core.outcome import Outcome, OutcomeKind, describe_error
+from holdfast.errors import GuardRejected, GuardTimeout
 from holdfast.guard.driver import Driver
-from holdfast.telemetry.events import AttemptCompleted, CallCompleted, CallInterrupted, GuardEvent, LoadShed, TimedOut
+from holdfast.telemetry.events import AttemptCompleted, GuardEvent, LoadShed, TimedOut
 from holdfast.telemetry.hub import Hub, Meter
 
 if TYPE_CHECKING:
@@ -291,263 +282,3 @@ class Call:
                 reason=attempt.error.reason if isinstance(attempt.error, GuardRejected) else None,
             )
             self.setting.hub.emit_loud(event)
-
-
-async def perform(call: Call, chain: Next) -> Outcome[Any]:
-    """Run the call through its strategies; exactly one completion record, whatever happens."""
-    setting, clock = call.setting, call.setting.clock
-    parent = CURRENT.get() if setting.context else None
-    ctx = _open_context(call, parent)
-    deadline = ctx.deadline
-    if deadline.at != math.inf and call.replay is None and deadline.at <= clock.monotonic():
-        outcome = call.refuse(
-            DeadlineExpired(setting.name, None, "the deadline had passed before the call"), setting.name
-        )
-        _completed(call, ctx, outcome)
-        return outcome
-    token = CURRENT.set(
-        [call, None, None, ctx] if parent is None and deadline.at == math.inf else new_link(call, parent, ctx)
-    )
-    try:
-        if deadline.at == math.inf:
-            outcome = await chain(ctx)
-        else:
-            outcome = await within(call, chain, ctx, None, "deadline")
-    except BaseException as error:
-        _interrupted(call, error)
-        raise
-    finally:
-        CURRENT.reset(token)
-    _completed(call, ctx, outcome)
-    return outcome
-
-
-def _open_context(call: Call, parent: Link | None) -> ResilienceContext:
-    replay = call.replay
-    unseen = replay is None or replay.link is None or replay.link[CONTEXT] is None
-    if parent is None and unseen and call.deadline is None and not call.properties:
-        return ResilienceContext(call.operation_key, ambient_deadline(None, call.setting.clock), call=call)
-    return _inherit(call, parent)
-
-
-def _inherit(call: Call, parent: Link | None) -> ResilienceContext:
-    """The context of a call that has a caller, a deadline, properties or a past."""
-    clock = call.setting.clock
-    deadline = ambient_deadline(parent, clock)
-    if call.deadline is not None:
-        given = call.deadline
-        at = given.at if given.clock is clock else clock.monotonic() + given.remaining()
-        deadline = deadline.tighten(at)
-        if given.at == deadline.at and given.clock is clock:
-            deadline = given
-    outer = context_of(parent)
-    seen = None if call.replay is None or call.replay.link is None else call.replay.link[CONTEXT]
-    bag = {} if outer is None else outer.properties
-    if seen is not None:
-        bag.update(seen.properties)
-    bag.pop(ENDPOINT, None)  # the caller's: an attempt has an endpoint only where its own call chose one
-    if call.properties:
-        bag.update(call.properties)
-    call._call_id = None if seen is None else seen.call_id
-    return ResilienceContext(call.operation_key, deadline, None, None if outer is None else outer.call_id, bag, call)
-
-
-async def within(call: Call, nxt: Next, ctx: ResilienceContext, limit: float | None, which: TimeLimit) -> Outcome[Any]:
-    """Go on under `ctx.deadline` and end by then: cut where code can be cut, marked late where it cannot."""
-    at = ctx.deadline.at
-    outcome = await call.driver.bounded(lambda: nxt(ctx), at, call)
-    if isinstance(outcome, Outcome):
-        return in_time(call, outcome, at, limit, which)
-    call.cut = False
-    return call.time_out(which, limit, "ran out")
-
-
-def in_time(call: Call, outcome: Outcome[Any], at: float, limit: float | None, which: TimeLimit) -> Outcome[Any]:
-    """The outcome, or TIMEOUT for a value that came after the instant `at`."""
-    if not outcome.kind.has_value or call.clock.monotonic() <= at:
-        return outcome
-    late = call.time_out(which, limit, "ran out; the result came late")
-    return late.evolve(metadata={"late": True, "result": outcome.value})
-
-
-def _completed(call: Call, ctx: ResilienceContext, outcome: Outcome[Any]) -> None:
-    setting = call.setting
-    duration = setting.clock.monotonic() - call.started
-    if setting.meter is not None:
-        setting.meter.add(outcome.kind, duration)
-    if setting.hub.loud:
-        call.report_attempts(last=True)
-        error = None if outcome.error is None else type(outcome.error).__name__
-        setting.hub.emit_loud(
-            CallCompleted(
-                call.operation_key,
-                call.call_id,
-                duration,
-                outcome.kind,
-                error,
-                ctx.parent_call_id,
-                outcome.attempts,
-                outcome.reason,
-            )
-        )
-
-
-def _interrupted(call: Call, error: BaseException) -> None:
-    setting = call.setting
-    if setting.hub.loud:
-        call.report_attempts(last=True)
-        duration = setting.clock.monotonic() - call.started
-        reason = interruption(error, setting)
-        setting.hub.emit_loud(CallInterrupted(call.operation_key, call.call_id, reason, duration))
-
-
-def interruption(error: BaseException, setting: Setting) -> Literal["cancelled", "passthrough", "interrupted"]:
-    """What kind of end without an outcome an exception is."""
-    if isinstance(error, setting.passthrough):
-        return "passthrough"
-    # By name: asyncio is not loaded for this.
-    return "cancelled" if type(error).__name__ == "CancelledError" else "interrupted"
-
-
-async def invoke(ctx: ResilienceContext) -> Outcome[Any]:
-    """Run the function itself and say what came of it. The inner end of every chain."""
-    call: Call = ctx.call
-    setting = call.setting
-    monotonic = setting.clock.monotonic
-    replay = call.replay
-    if replay is not None:
-        call.replay = None
-        return _replayed(call, ctx, replay)
-    started = monotonic()
-    try:
-        value = call.fn(*call.args, **call.kwargs)
-        if call.driver.is_async and hasattr(value, "__await__"):
-            value = await value
-    except setting.passthrough:
-        raise
-    except Exception as error:
-        # The error's frames refer to this one, which refers to the call, and the call to the error. Letting go of the
-        # call leaves no cycle to collect; our own line in the traceback is of no use to anybody.
-        error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ is not None else None
-        try:
-            return _failed(call, ctx, error, monotonic() - started)
-        finally:
-            del call, ctx
-    except BaseException:
-        if call.cut:
-            call.record(OutcomeKind.TIMEOUT, monotonic() - started, None, ctx.get(ENDPOINT))
-        raise
-    if type(value) is CoroutineType:
-        refuse_coroutine(call.fn, value)
-    return _returned(call, ctx, value, monotonic() - started)
-
-
-def refuse_coroutine(fn: Callable[..., Any], result: Coroutine[Any, Any, Any]) -> NoReturn:
-    """Raises TypeError: an async function came to a sync call."""
-    result.close()
-    raise TypeError(f"{getattr(fn, '__qualname__', fn)} is async; use acall() or arun() for it")
-
-
-def _replayed(call: Call, ctx: ResilienceContext, replay: Replay) -> Outcome[Any]:
-    service = replay.ended - replay.admitted
-    call.wait = replay.admitted - replay.started
-    if replay.timed_out:
-        call.record(OutcomeKind.TIMEOUT, service, None, None)
-        return call.time_out(replay.which, replay.limit, "ran out")
-    if replay.error is not None:
-        if isinstance(replay.error, call.setting.passthrough):
-            raise replay.error
-        return _failed(call, ctx, replay.error, service)
-    return _returned(call, ctx, replay.value, service)
-
-
-def _returned(call: Call, ctx: ResilienceContext, value: Any, service: float) -> Outcome[Any]:
-    judge = call.setting.judge
-    verdict: OutcomeKind | Verdict | None = None
-    if judge is not None:
-        try:
-            verdict = judge(value)
-        except Exception as error:  # a classifier is user code; its failure is the call's failure
-            return _note(call, ctx, OutcomeKind.TERMINAL_FAILURE, service, error=error)
-    if verdict is None or verdict is OutcomeKind.SUCCESS:
-        call.record(OutcomeKind.SUCCESS, service, None, ctx.get(ENDPOINT))
-        made = len(call.trail)
-        notes = call.notes() if made > 1 else None
-        return outcome_of(OutcomeKind.SUCCESS, value, None, None, notes, None, None, made, None)
-    return _note(call, ctx, verdict, service, value=value)
-
-
-def _failed(call: Call, ctx: ResilienceContext, error: BaseException, service: float) -> Outcome[Any]:
-    setting, trail = call.setting, call.trail
-    try:
-        verdict = setting.classify(error)
-    except Exception as fault:  # as above
-        fault.__context__ = error
-        error, verdict = fault, OutcomeKind.TERMINAL_FAILURE
-    if type(verdict) is not OutcomeKind or verdict is OutcomeKind.REJECTED:
-        return _note(call, ctx, verdict, service, error=error)
-    made = len(trail)
-    trail.append(Attempt(made, verdict, call.wait, call.delay, service, error, ctx.get(ENDPOINT)))
-    call.wait = call.delay = 0.0
-    hint = retry_after_hint(error, setting.clock.wall)
-    return outcome_of(verdict, None, error, None, {"trail": trail}, None, hint, made + 1, None)
-
-
-def _note(
-    call: Call,
-    ctx: ResilienceContext,
-    verdict: OutcomeKind | Verdict,
-    service: float,
-    value: Any = None,
-    error: BaseException | None = None,
-) -> Outcome[Any]:
-    """The outcome of an attempt that was not a plain success, with the classifier's word and any retry hint."""
-    retry_after = evidence = None
-    if isinstance(verdict, Verdict):
-        kind, retry_after, evidence = verdict.kind, verdict.retry_after, verdict.evidence
-    elif isinstance(verdict, OutcomeKind):
-        kind = verdict
-    else:
-        fault = TypeError(
-            f"guard {call.setting.name!r}: a classifier must give an OutcomeKind or Verdict, got {verdict!r}"
-        )
-        fault.__context__ = error
-        error, kind = fault, OutcomeKind.TERMINAL_FAILURE
-    if retry_after is None:
-        retry_after = retry_after_hint(value if error is None else error, call.setting.clock.wall)
-    trail = call.trail
-    call.record(kind, service, error, ctx.get(ENDPOINT))
-    notes: dict[str, Any] = {"trail": trail}
-    reason = None
-    if error is None:
-        if kind.has_value:
-            return Outcome(kind, value, None, None, notes, None, retry_after, len(trail), evidence)
-        notes["result"] = value
-        if kind is OutcomeKind.TIMEOUT:
-            error = GuardTimeout(call.setting.name, None, "the result says that it timed out")
-    elif kind is OutcomeKind.REJECTED:
-        reason = getattr(error, "reason", None)
-    return Outcome(kind, None, error, None, notes, reason, retry_after, len(trail), evidence)
-
-
-def link_chain(strategies: tuple[ResilienceStrategy, ...]) -> Next:
-    """Strategies, outermost first, closed over `invoke`: built once, walked by every call."""
-    chain: Next = invoke
-    for strategy in reversed(strategies):
-        chain = _joined(strategy, chain)
-    return chain
-
-
-def _joined(strategy: ResilienceStrategy, inner: Next) -> Next:
-    execute = strategy.execute
-    if getattr(strategy, "passes_context", False):
-        return partial(execute, inner)  # type: ignore[return-value]  # our own: coroutine functions, one frame each
-
-    async def step(ctx: ResilienceContext) -> Outcome[Any]:
-        async def nxt(given: ResilienceContext | None = None) -> Outcome[Any]:
-            return await inner(ctx if given is None else given)
-
-        outcome = execute(nxt, ctx)
-        return outcome if isinstance(outcome, Outcome) else await outcome
-
-    return step

@@ -11,7 +11,8 @@ from typing import Any, Final
 from holdfast.core.context import ResilienceContext
 from holdfast.core.outcome import Outcome, OutcomeKind
 from holdfast.errors import PolicyError
-from holdfast.guard.call import ENDPOINT, Call, Next, Setting, _failed, _returned
+from holdfast.guard.call import ENDPOINT, Call, Next, Setting
+from holdfast.guard.invoke import failed, returned
 from holdfast.telemetry.events import ChaosInjected
 
 _UNSET: Final = object()
@@ -155,7 +156,7 @@ class ChaosStrategy:
             except Exception as error:  # user code; its failure is the call's
                 return _fail(call, ctx, error)
         if not isinstance(answer, Outcome):
-            return _returned(call, ctx, answer, 0.0)
+            return returned(call, ctx, answer, 0.0)
         if answer.kind is not OutcomeKind.REJECTED:
             call.record(answer.kind, 0.0, answer.error, ctx.get(ENDPOINT))
         return answer.evolve(attempts=len(call.trail))
@@ -182,7 +183,7 @@ def _fail(call: Call, ctx: ResilienceContext, error: BaseException) -> Outcome[A
     """
     if isinstance(error, call.setting.passthrough) or not isinstance(error, Exception):
         raise error
-    return _failed(call, ctx, error, 0.0)
+    return failed(call, ctx, error, 0.0)
 
 
 async def _awaited(call: Call, value: Any) -> Any:

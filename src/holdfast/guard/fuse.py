@@ -22,9 +22,9 @@ from holdfast.core.context import CURRENT
 from holdfast.core.outcome import Outcome, OutcomeKind, outcome_of
 from holdfast.errors import CircuitOpen
 from holdfast.guard.bulkhead import BulkheadStrategy
-from holdfast.guard.call import refuse_coroutine
 from holdfast.guard.circuit import CircuitBreakerStrategy
 from holdfast.guard.fallback import FallbackStrategy
+from holdfast.guard.invoke import refuse_coroutine
 from holdfast.guard.rate_limit import RateLimiterStrategy
 from holdfast.guard.retry import RetryStrategy
 from holdfast.guard.signature import Signature
@@ -152,7 +152,7 @@ class _Writer:
 
     def heed(self) -> list[str]:
         """Leave for the general path when somebody listens, a newer plan is there, or the context says so."""
-        lines = ["if plan_.shut or hub_.loud:", *_indent(self.divert())]
+        lines = ["if plan_.shut:", *_indent(self.divert())]
         if self.heeds:
             lines += ["parent_ = current_()"]
             lines += ["if parent_ is not None and parent_[2] is not None:", *_indent(self.divert())]
@@ -298,7 +298,7 @@ def _names(plan: Plan, parts: Parts | None, fn: Callable[..., Any] | None, is_as
 
     setting, meter = plan.setting, plan.setting.meter
     names: dict[str, Any] = {
-        "plan_": plan, "hub_": setting.hub, "fn_": fn, "monotonic_": setting.clock.monotonic,
+        "plan_": plan, "fn_": fn, "monotonic_": setting.clock.monotonic,
         "divert_": plan.divert(fn, is_async), "resume_": plan.resume(is_async), "delivered_": delivered,
         "failed_": failed, "outcome_of_": outcome_of, "success_": OutcomeKind.SUCCESS, "rejected_": Outcome.rejected,
         "current_": CURRENT.get, "publish_": CURRENT.set, "reset_": CURRENT.reset, "coroutine_": CoroutineType,

@@ -136,8 +136,8 @@ class Guard:
             raise TypeError(f"guard {self.name!r} decorates functions, got {fn!r}; use guard.call(fn, ...) for a call")
         if isgeneratorfunction(fn) or isasyncgenfunction(fn):
             raise TypeError(
-                f"guard {self.name!r}: {getattr(fn, '__qualname__', fn)} is a generator, whose body runs after the call; "
-                "guard what it calls instead"
+                f"guard {self.name!r}: {getattr(fn, '__qualname__', fn)} is a generator, whose body runs after the "
+                "call; guard what it calls instead"
             )
         guarded = self.plan.entry(fn, is_coroutine_function(fn), outcome)
         update_wrapper(guarded, fn)
@@ -248,7 +248,7 @@ class Guard:
             raise
         old = self.plan
         self._use(merged, strategies)
-        old.shut = True
+        old.retire()
         hub.emit(Reloaded(self.name))
 
     def _replaced(self, old: Any, policies: tuple[Any, ...]) -> bool:

@@ -18,10 +18,11 @@ from holdfast.core.deadline import Deadline
 from holdfast.core.outcome import Outcome
 from holdfast.errors import GuardTimeout, PolicyError
 from holdfast.guard.bulkhead import Bulkhead
-from holdfast.guard.call import Call, Setting, refuse_coroutine
+from holdfast.guard.call import Call, Setting
 from holdfast.guard.driver import CUT, drive
 from holdfast.guard.fallback import Fallback
 from holdfast.guard.guard import is_coroutine_function
+from holdfast.guard.invoke import refuse_coroutine
 from holdfast.guard.plan import Plan, strategies_of
 from holdfast.guard.rate_limit import RateLimit
 from holdfast.guard.timeout import Timeout

@@ -14,11 +14,13 @@ from holdfast.core.ids import new_call_id
 from holdfast.core.outcome import Outcome
 from holdfast.errors import OutcomeError, PolicyError
 from holdfast.guard.bulkhead import Bulkhead, BulkheadStrategy
-from holdfast.guard.call import Call, Replay, ResilienceStrategy, Setting, interruption, invoke, link_chain, perform
+from holdfast.guard.call import Call, Replay, ResilienceStrategy, Setting
 from holdfast.guard.circuit import CircuitBreakerStrategy
 from holdfast.guard.driver import drive
 from holdfast.guard.fallback import Fallback, FallbackStrategy
 from holdfast.guard.fuse import Parts, fusable, fuse
+from holdfast.guard.invoke import invoke
+from holdfast.guard.perform import interruption, link_chain, perform
 from holdfast.guard.rate_limit import RateLimit, RateLimiterStrategy
 from holdfast.guard.retry import RetryStrategy
 from holdfast.guard.timeout import Timeout, TimeoutStrategy
@@ -142,11 +144,14 @@ def _ranks(name: str, kinds: list[str], order: Any) -> dict[str, int]:
 
 
 class Plan:
-    """See the module's docstring. `shut` turns true when a newer plan has taken over."""
+    """See the module's docstring. `replaced` tells that a newer plan has taken over.
+
+    `shut` is what the fused path looks at: true when replaced, or when somebody listens to every call.
+    """
 
     __slots__ = (
-        "chain", "circuit", "context", "metrics", "moved", "owner", "parts", "policies", "publishes", "retry_domain",
-        "setting", "shut", "strategies",
+        "__weakref__", "chain", "circuit", "context", "metrics", "moved", "owner", "parts", "policies", "publishes",
+        "replaced", "retry_domain", "setting", "shut", "strategies",
     )  # fmt: skip
 
     def __init__(
@@ -166,7 +171,7 @@ class Plan:
         self.chain = link_chain(strategies)
         self.context = context
         self.metrics = setting.meter is not None
-        self.shut = False
+        self.shut = self.replaced = False
         retry = self.first(RetryStrategy)
         self.retry_domain = None if retry is None else retry.policy.domain
         breaker = self.first(CircuitBreakerStrategy)
@@ -176,6 +181,16 @@ class Plan:
         bounds = self.parts is not None and (self.parts.limit is not None or self.retry_domain is not None)
         self.publishes = context == "always" or (context is True and bounds)
         self.moved: dict[Any, Callable[..., Any]] = {}
+        setting.hub.watch(self)
+
+    def told(self, loud: bool) -> None:
+        """The hub's word on whether every call must be told."""
+        self.shut = loud or self.replaced
+
+    def retire(self, replaced: bool = True) -> None:
+        """A newer plan has taken over (or has given way again)."""
+        self.replaced = replaced
+        self.told(self.setting.hub.loud)
 
     @property
     def operation_key(self) -> str:
@@ -198,7 +213,7 @@ class Plan:
         finish = FINISH[is_async]
 
         def divert(*args: Any, **kwargs: Any) -> Any:
-            if self.shut:
+            if self.replaced:
                 return self.owner.plan.entry_for_moved(fn, is_async)(*args, **kwargs)
             called, rest = (fn, args) if fn is not None else (args[0], args[1:])
             plan = self.owner.plan_in_context()

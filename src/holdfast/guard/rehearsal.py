@@ -65,7 +65,7 @@ class Rehearsal:
             rehearsed = RehearsedRetry(self, self.own, self._capped(self.own.policy), prompt=not self._wait)
             strategies = tuple(rehearsed if strategy is retry else strategy for strategy in before.strategies)
             guard._use(before.policies, strategies)
-            before.shut = True
+            before.retire()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -78,10 +78,10 @@ class Rehearsal:
                 assert rehearsal.plan_before is not None
                 plan = rehearsal.plan_before
             if plan is not now:
-                plan.shut = False
+                plan.retire(False)
                 guard.plan = plan
                 guard._entries = {}
-                now.shut = True
+                now.retire()
 
     def _capped(self, policy: Retry) -> Retry:
         attempts = policy.attempts

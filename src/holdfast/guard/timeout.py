@@ -10,7 +10,8 @@ from typing import Any
 from holdfast.core.context import CURRENT, PARENT, ResilienceContext, new_link
 from holdfast.core.outcome import Evidence, Outcome, OutcomeKind
 from holdfast.errors import PolicyError
-from holdfast.guard.call import ENDPOINT, Call, Next, TimeLimit, in_time, within
+from holdfast.guard.call import ENDPOINT, Call, Next, TimeLimit
+from holdfast.guard.perform import in_time, within
 from holdfast.guard.retry import discard
 from holdfast.machine.trip import check_seconds
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import BuiltinMethodType, MethodType
 from typing import Any, Final, Protocol
+from weakref import WeakSet
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.outcome import OutcomeKind
@@ -29,6 +30,12 @@ class TelemetryListener(Protocol):
     """Anything that wants to know; a plain callable taking the event will do as well."""
 
     def on_event(self, event: GuardEvent) -> None: ...
+
+
+class Watcher(Protocol):
+    """Somebody who must know at any moment whether the hub is loud."""
+
+    def told(self, loud: bool) -> None: ...
 
 
 Listener = TelemetryListener | Callable[[GuardEvent], object]
@@ -139,6 +146,7 @@ class Hub:
         self._severities = {name: _severity(name, level) for name, level in (severity_overrides or {}).items()}
         self._enrichers = tuple(_Sink(self, enricher) for enricher in enrichers)
         self._meters: dict[str, Meter] = {}
+        self._watchers: WeakSet[Watcher] = WeakSet()
         self._lock = threading.Lock()
 
     def register(self, listener: Listener) -> None:
@@ -156,7 +164,7 @@ class Hub:
                 self.quiet_sinks += (sink,)
             else:
                 self.loud_sinks += (sink,)
-                self.loud = True
+                self._set_loud()
         sink.attempt(getattr(listener, "bind", None) if sink.quiet else None, self.flush)
 
     def unregister(self, listener: Listener) -> None:
@@ -166,7 +174,7 @@ class Hub:
             gone = [s for s in self.loud_sinks + self.quiet_sinks if _same(s.listener, listener)]
             self.loud_sinks = tuple(sink for sink in self.loud_sinks if sink not in gone)
             self.quiet_sinks = tuple(sink for sink in self.quiet_sinks if sink not in gone)
-            self.loud = self.off or bool(self.loud_sinks)
+            self._set_loud()
         for sink in gone:
             sink.attempt(getattr(listener, "unbind", None) if sink.quiet else None, self.flush)
 
@@ -174,7 +182,18 @@ class Hub:
         """Turn every guard on this hub into a plain call, or back: for tests and emergencies."""
         with self._lock:
             self.off = off
-            self.loud = off or bool(self.loud_sinks)
+            self._set_loud()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Keep `watcher.told(loud)` up to date, for whoever cannot afford to ask on every call; held weakly."""
+        with self._lock:
+            self._watchers.add(watcher)
+            watcher.told(self.loud)
+
+    def _set_loud(self) -> None:
+        self.loud = self.off or bool(self.loud_sinks)
+        for watcher in tuple(self._watchers):
+            watcher.told(self.loud)
 
     @property
     def listeners(self) -> tuple[Listener, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import math
+import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -10,6 +12,7 @@ from itertools import count
 from typing import Any, Final
 
 _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_GRACE_S: Final = 0.5  # what another thread gets to set an event before an automatic clock jumps
 _SETTLE_HOPS: Final = 8  # turns of the event loop that let ready tasks run before time moves
 _PATIENCE_S: Final = 10.0  # real seconds to wait for another thread
 
@@ -90,18 +93,29 @@ class ManualClock:
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
-        if self._auto:
-            self.advance(seconds)
-        else:
+        if not self._auto:
             self._block_until(self._now + seconds, threading.Event())
+            return
+        loop = _running_loop()
+        if loop is None:
+            self.advance(seconds)
+            return
+        # A thread that blocks its event loop does not run the loop's timers: they fire when it is the loop's turn.
+        self._now += _forwards(seconds)
+        loop.call_soon(self._move_to, self._now)
 
     def wait(self, event: threading.Event, seconds: float | None) -> bool:
         if event.is_set() or seconds is None:
             return event.wait(60)
-        if self._auto and threading.active_count() == 1:
-            self.advance(seconds)
-            return event.is_set()
-        return self._block_until(self._now + seconds, event)
+        until = self._now + seconds
+        if not self._auto:
+            return self._block_until(until, event)
+        # Somebody may be about to set it; if nobody can, or does within a moment of real time, the clock jumps.
+        alone = threading.active_count() == 1
+        if not alone and self._block_until(until, event, _GRACE_S):
+            return True
+        self._move_to(max(until, self._now))
+        return event.is_set()
 
     async def asleep(self, seconds: float) -> None:
         import asyncio
@@ -156,20 +170,31 @@ class ManualClock:
             self._now = max(self._now, moment)
             self._changed.notify_all()
 
-    def _block_until(self, moment: float, event: threading.Event) -> bool:
+    def _block_until(self, moment: float, event: threading.Event, patience: float = math.inf) -> bool:
         # The event belongs to somebody else and cannot wake the condition, hence the short real wait.
         with self._changed:
             self._blocked += 1
             self._changed.notify_all()
             try:
-                while not event.is_set() and self._now < moment:
+                while not event.is_set() and self._now < moment and patience > 0:
                     self._changed.wait(0.005)
+                    patience -= 0.005
             finally:
                 self._blocked -= 1
         return event.is_set()
 
 
 FakeClock = ManualClock
+
+
+def _running_loop() -> Any:
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return None
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _forwards(seconds: float) -> float:

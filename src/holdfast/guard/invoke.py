@@ -1,0 +1,140 @@
+"""The inner end of every chain: run the function and say what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from holdfast.core.classify import retry_after_hint
+from holdfast.core.context import (
+    ResilienceContext,
+)
+from holdfast.core.outcome import Outcome, OutcomeKind, Verdict, outcome_of
+from holdfast.errors import GuardTimeout
+
+if TYPE_CHECKING:
+    pass
+
+from holdfast.guard.call import ENDPOINT, Attempt, Call, Replay
+
+
+async def invoke(ctx: ResilienceContext) -> Outcome[Any]:
+    """Run the function itself and say what came of it. The inner end of every chain."""
+    call: Call = ctx.call
+    setting = call.setting
+    monotonic = setting.clock.monotonic
+    replay = call.replay
+    if replay is not None:
+        call.replay = None
+        return _replayed(call, ctx, replay)
+    started = monotonic()
+    try:
+        value = call.fn(*call.args, **call.kwargs)
+        if call.driver.is_async and hasattr(value, "__await__"):
+            value = await value
+    except setting.passthrough:
+        raise
+    except Exception as error:
+        # The error's frames refer to this one, which refers to the call, and the call to the error. Letting go of the
+        # call leaves no cycle to collect; our own line in the traceback is of no use to anybody.
+        error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ is not None else None
+        try:
+            return failed(call, ctx, error, monotonic() - started)
+        finally:
+            del call, ctx
+    except BaseException:
+        if call.cut:
+            call.record(OutcomeKind.TIMEOUT, monotonic() - started, None, ctx.get(ENDPOINT))
+        raise
+    if type(value) is CoroutineType:
+        refuse_coroutine(call.fn, value)
+    return returned(call, ctx, value, monotonic() - started)
+
+
+def refuse_coroutine(fn: Callable[..., Any], result: Coroutine[Any, Any, Any]) -> NoReturn:
+    """Raises TypeError: an async function came to a sync call."""
+    result.close()
+    raise TypeError(f"{getattr(fn, '__qualname__', fn)} is async; use acall() or arun() for it")
+
+
+def _replayed(call: Call, ctx: ResilienceContext, replay: Replay) -> Outcome[Any]:
+    service = replay.ended - replay.admitted
+    call.wait = replay.admitted - replay.started
+    if replay.timed_out:
+        call.record(OutcomeKind.TIMEOUT, service, None, None)
+        return call.time_out(replay.which, replay.limit, "ran out")
+    if replay.error is not None:
+        if isinstance(replay.error, call.setting.passthrough):
+            raise replay.error
+        return failed(call, ctx, replay.error, service)
+    return returned(call, ctx, replay.value, service)
+
+
+def returned(call: Call, ctx: ResilienceContext, value: Any, service: float) -> Outcome[Any]:
+    judge = call.setting.judge
+    verdict: OutcomeKind | Verdict | None = None
+    if judge is not None:
+        try:
+            verdict = judge(value)
+        except Exception as error:  # a classifier is user code; its failure is the call's failure
+            return _note(call, ctx, OutcomeKind.TERMINAL_FAILURE, service, error=error)
+    if verdict is None or verdict is OutcomeKind.SUCCESS:
+        call.record(OutcomeKind.SUCCESS, service, None, ctx.get(ENDPOINT))
+        made = len(call.trail)
+        notes = call.notes() if made > 1 else None
+        return outcome_of(OutcomeKind.SUCCESS, value, None, None, notes, None, None, made, None)
+    return _note(call, ctx, verdict, service, value=value)
+
+
+def failed(call: Call, ctx: ResilienceContext, error: BaseException, service: float) -> Outcome[Any]:
+    setting, trail = call.setting, call.trail
+    try:
+        verdict = setting.classify(error)
+    except Exception as fault:  # as above
+        fault.__context__ = error
+        error, verdict = fault, OutcomeKind.TERMINAL_FAILURE
+    if type(verdict) is not OutcomeKind or verdict is OutcomeKind.REJECTED:
+        return _note(call, ctx, verdict, service, error=error)
+    made = len(trail)
+    trail.append(Attempt(made, verdict, call.wait, call.delay, service, error, ctx.get(ENDPOINT)))
+    call.wait = call.delay = 0.0
+    hint = retry_after_hint(error, setting.clock.wall)
+    return outcome_of(verdict, None, error, None, {"trail": trail}, None, hint, made + 1, None)
+
+
+def _note(
+    call: Call,
+    ctx: ResilienceContext,
+    verdict: OutcomeKind | Verdict,
+    service: float,
+    value: Any = None,
+    error: BaseException | None = None,
+) -> Outcome[Any]:
+    """The outcome of an attempt that was not a plain success, with the classifier's word and any retry hint."""
+    retry_after = evidence = None
+    if isinstance(verdict, Verdict):
+        kind, retry_after, evidence = verdict.kind, verdict.retry_after, verdict.evidence
+    elif isinstance(verdict, OutcomeKind):
+        kind = verdict
+    else:
+        fault = TypeError(
+            f"guard {call.setting.name!r}: a classifier must give an OutcomeKind or Verdict, got {verdict!r}"
+        )
+        fault.__context__ = error
+        error, kind = fault, OutcomeKind.TERMINAL_FAILURE
+    if retry_after is None:
+        retry_after = retry_after_hint(value if error is None else error, call.setting.clock.wall)
+    trail = call.trail
+    call.record(kind, service, error, ctx.get(ENDPOINT))
+    notes: dict[str, Any] = {"trail": trail}
+    reason = None
+    if error is None:
+        if kind.has_value:
+            return Outcome(kind, value, None, None, notes, None, retry_after, len(trail), evidence)
+        notes["result"] = value
+        if kind is OutcomeKind.TIMEOUT:
+            error = GuardTimeout(call.setting.name, None, "the result says that it timed out")
+    elif kind is OutcomeKind.REJECTED:
+        reason = getattr(error, "reason", None)
+    return Outcome(kind, None, error, None, notes, reason, retry_after, len(trail), evidence)
