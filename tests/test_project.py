@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = "sql postgres redis server cli nats rabbitmq kafka otel prometheus all".split()
+EXTRAS = ["sql", "postgres", "redis", "server", "cli", "nats", "rabbitmq", "kafka", "otel", "prometheus", "all"]
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
@@ -34,7 +34,7 @@ def test_the_package_is_typed_and_says_its_licence():
     assert PROJECT["requires-python"] == ">=3.11"
 
 
-@pytest.mark.parametrize("target", "demo test check bench docs clean".split())
+@pytest.mark.parametrize("target", ["demo", "test", "check", "bench", "docs", "clean"])
 def test_every_promised_target_is_shown_by_make_help(target):
     makefile = (ROOT / "Makefile").read_text()
     assert re.search(rf"^{target}:.*## \S", makefile, re.MULTILINE)

@@ -16,16 +16,17 @@ from holdfast.errors import REJECTIONS
 REQUIRED = inspect.Parameter.empty
 
 # Names of the resilience framework and of the retry model that have no row of defaults below.
-PLAIN_NAMES = """
-    Outcome OutcomeKind Verdict Deadline TypedKey ResilienceContext current_context use_context
-    Classifier GuardedFn ResultClassifier ResilienceStrategy default_classify guarded_call guarded_call_sync
-    PRIORITY Priority ResiliencePipeline ResiliencePipelineBuilder ResiliencePipelineRegistry get_pipeline_registry
-    GuardEvent CallCompleted CircuitStateChanged LoadShed TelemetryListener InMemoryMetrics
-    register_listener get_listeners emit
-    BackoffStrategy RetryPolicy CircuitBreaker CircuitBreakerState CircuitState RetryOutcome RetryAttempt
-    CircuitBreakerEvent HourlyAggregate RetryMetrics ProxyRotator
-    GuardRejected CircuitOpen BulkheadFull RateLimited DeadlineExpired BudgetExhausted PoolExhausted GuardTimeout
-""".split()
+PLAIN_NAMES = [
+    "Outcome", "OutcomeKind", "Verdict", "Deadline", "TypedKey", "ResilienceContext", "current_context",
+    "use_context", "Classifier", "GuardedFn", "ResultClassifier", "ResilienceStrategy", "default_classify",
+    "guarded_call", "guarded_call_sync", "PRIORITY", "Priority", "ResiliencePipeline", "ResiliencePipelineBuilder",
+    "ResiliencePipelineRegistry", "get_pipeline_registry", "GuardEvent", "CallCompleted", "CircuitStateChanged",
+    "LoadShed", "TelemetryListener", "InMemoryMetrics", "register_listener", "get_listeners", "emit",
+    "BackoffStrategy", "RetryPolicy", "CircuitBreaker", "CircuitBreakerState", "CircuitState", "RetryOutcome",
+    "RetryAttempt", "CircuitBreakerEvent", "HourlyAggregate", "RetryMetrics", "ProxyRotator", "GuardRejected",
+    "CircuitOpen", "BulkheadFull", "RateLimited", "DeadlineExpired", "BudgetExhausted", "PoolExhausted",
+    "GuardTimeout",
+]  # fmt: skip
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "TimeoutStrategy": {"timeout_s": REQUIRED},

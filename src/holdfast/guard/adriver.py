@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -28,9 +29,10 @@ class AsyncDriver:
     def waiter(self) -> LoopWaiter:
         return LoopWaiter()
 
-    async def park(self, waiter: LoopWaiter, seconds: float | None) -> bool:
-        if seconds is None:
-            return await waiter.future
+    def park(self, waiter: LoopWaiter, seconds: float | None) -> Awaitable[bool]:
+        return waiter.future if seconds is None else self._park(waiter, seconds)
+
+    async def _park(self, waiter: LoopWaiter, seconds: float) -> bool:
         timer = self.clock.call_at(self.clock.monotonic() + seconds, waiter.expire)
         try:
             return await waiter.future
@@ -108,14 +110,15 @@ class LoopWaiter:
     __slots__ = ("_loop", "future", "granted")
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop = get_running_loop()
         self.granted = False
-        self.future: asyncio.Future[bool] = self._loop.create_future()
+        self.future: asyncio.Future[bool] = loop.create_future()
 
     def wake(self) -> bool:
         try:
-            if asyncio.get_running_loop() is self._loop:
-                self._settle(True)
+            if get_running_loop() is self._loop:
+                if not self.future.done():
+                    self.future.set_result(True)
                 return True
         except RuntimeError:
             pass  # called from a thread without a loop

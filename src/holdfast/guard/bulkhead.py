@@ -96,7 +96,9 @@ class Slots:
 
     def enter(self, ticket: Waiter) -> bool:
         """Queue up; False when the queue is full."""
-        with self._lock:
+        lock = self._lock
+        lock.acquire()  # half the price of `with`
+        try:
             if len(self.waiting) >= self.queue_limit:
                 # A slot may have come free since the caller looked.
                 if self.free and not self.waiting and self._pop():
@@ -104,6 +106,8 @@ class Slots:
                     return True
                 return False
             self.waiting.append(ticket)
+        finally:
+            lock.release()
         if self.free:
             self.hand_over()
         return True
@@ -118,11 +122,17 @@ class Slots:
     def hand_over(self) -> None:
         """Give free slots to waiters, first come first served."""
         woken: list[Waiter] = []
-        with self._lock:
-            while self.waiting and self._pop():
-                ticket = self.waiting.popleft()
+        waiting, free, lock = self.waiting, self.free, self._lock
+        lock.acquire()
+        try:
+            while waiting and free:
+                if not self._pop():
+                    break  # a newcomer was quicker
+                ticket = waiting.popleft()
                 ticket.granted = True
                 woken.append(ticket)
+        finally:
+            lock.release()
         for ticket in woken:
             if not ticket.wake():
                 self.give()
@@ -196,16 +206,23 @@ class BulkheadStrategy:
         if not self.slots.enter(ticket):
             return False
         if not ticket.granted:
-            await self._park(driver, ticket, None)
+            try:
+                await driver.park(ticket, None)
+            except BaseException:
+                self._withdraw(ticket)
+                raise
         return True
 
     async def _park(self, driver: Driver, ticket: Waiter, limit: float | None) -> bool:
         try:
             return await driver.park(ticket, limit)
         except BaseException:
-            if self.slots.leave(ticket):
-                self.slots.give()  # handed to us too late; the next one takes it
+            self._withdraw(ticket)
             raise
+
+    def _withdraw(self, ticket: Waiter) -> None:
+        if self.slots.leave(ticket):
+            self.slots.give()  # handed to us too late; the next one takes it
 
     async def _queue(self, call: Call, ctx: ResilienceContext) -> Outcome[Any] | None:
         driver: Driver = call.driver

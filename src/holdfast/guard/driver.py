@@ -60,7 +60,7 @@ class Driver(Protocol):
 
     def waiter(self) -> Waiter: ...
 
-    async def park(self, waiter: Any, seconds: float | None) -> bool:
+    def park(self, waiter: Any, seconds: float | None) -> Awaitable[bool]:
         """Wait until woken; False when the time ran out first."""
         ...
 

@@ -163,20 +163,21 @@ class _Writer:
         if parts.breaker is not None:
             lines += ["permit_ = circuit_.gate", "if not permit_:", *_indent(self.refuse())]
         if parts.bulkhead is not None:
-            lines += ["try:", "    if waiting_:", "        raise IndexError", "    take_slot_()", "except IndexError:"]
-            waits = self.waits
-            lines += ["    if not await queue_up_(driver_):"] if waits else []
-            lines += _indent(_indent(self.divert()) if waits else self.divert())
-            if waits and parts.breaker is not None:
-                # The circuit may have opened while we waited.
-                lines += ["    permit_ = circuit_.gate", "    if not permit_:"]
-                lines += _indent(_indent([*self.give_slot(), *self.divert()]))
-            if waits and self.timed:
-                lines += ["    begun_ = monotonic_()", "else:", "    begun_ = started_"]
+            busy = self.queue_up() if self.waits else self.divert()
+            lines += ["begun_ = started_"] if self.waits and self.timed else []
+            lines += ["if waiting_:", *_indent(busy), "else:", "    try:", "        take_slot_()"]
+            lines += ["    except IndexError:", *_indent(_indent(busy))]
         if parts.rate_limit is not None:
             lines += ["hold_()", "try:", "    short_ = take_token_(started_)", "finally:", "    let_go_()"]
             lines += ["if short_:", *_indent([*self.give_slot(), *self.divert()])]
         return lines
+
+    def queue_up(self) -> list[str]:
+        lines = ["if not await queue_up_(driver_):", *_indent(self.divert())]
+        if self.parts.breaker is not None:
+            # The circuit may have opened while we waited.
+            lines += ["permit_ = circuit_.gate", "if not permit_:", *_indent([*self.give_slot(), *self.divert()])]
+        return lines + (["begun_ = monotonic_()"] if self.timed else [])
 
     def refuse(self) -> list[str]:
         """The quick no of an open circuit, where nothing outside the breaker must see the call first."""
