@@ -93,13 +93,12 @@ class RetryStrategy:
         """Go on after a first retryable outcome."""
         call: Call = ctx.call
         policy, rng, driver, loud = self.policy, call.setting.rng, call.driver, call.setting.hub.loud
-        deadline = ctx.deadline
+        deadline, repeatable = ctx.deadline, self._repeatable(ctx)
         made, wait = 1, 0.0
         while True:
             remaining = math.inf if deadline.at == math.inf else deadline.remaining()
-            step = next_step(
-                policy, made, outcome, rng, wait if made > 1 else None, remaining, self._safe(ctx, outcome)
-            )
+            safe = repeatable or self._never_sent(outcome)
+            step = next_step(policy, made, outcome, rng, wait if made > 1 else None, remaining, safe)
             if step is None:
                 return outcome
             if not isinstance(step, str):
@@ -151,13 +150,14 @@ class RetryStrategy:
             return "budget"
         return None
 
-    def _safe(self, ctx: ResilienceContext, outcome: Outcome[Any]) -> bool:
+    def _repeatable(self, ctx: ResilienceContext) -> bool:
+        """Whether the call may be made again whatever became of it."""
         safety = self.policy.safety
-        if safety is RetrySafety.ALWAYS:
-            return True
-        if safety is RetrySafety.IDEMPOTENT and ctx.get(IDEMPOTENT) is not False:
-            return True
-        return safety is not RetrySafety.NEVER and outcome.error is not None and was_not_sent(outcome.error)
+        return safety is RetrySafety.ALWAYS or (safety is RetrySafety.IDEMPOTENT and ctx.get(IDEMPOTENT) is not False)
+
+    def _never_sent(self, outcome: Outcome[Any]) -> bool:
+        known = self.policy.safety is not RetrySafety.NEVER and outcome.error is not None
+        return known and was_not_sent(outcome.error)  # type: ignore[arg-type]  # not None, as just asked
 
     def describe(self) -> str:
         return f"retry: {self.policy.describe()}"
