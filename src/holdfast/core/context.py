@@ -3,7 +3,8 @@
 A *link* is a plain list `[source, parent link, limit, context]`, because a fused guard makes one on every call and a
 list is the cheapest fresh object there is. `source` tells the operation and the clock, `limit` is the monotonic instant
 by which everything below must end (None: nothing that calls below must heed), and `context` stays None until
-somebody asks for it. Links are shared by tasks and threads that copied the context; only `context` is ever filled in.
+somebody asks for it. Links are shared by tasks and threads that copied the context; only `context` is ever filled in,
+and a fifth element may come and go: an exception that a call below says nobody should retry.
 """
 
 from __future__ import annotations
@@ -238,6 +239,21 @@ def retried_above(link: Link | None, domain: str) -> Source | None:
     return None
 
 
+def forbid_retry(link: Link | None, error: BaseException | None) -> None:
+    """Tell the surrounding call that retrying this exception would defeat a budget below."""
+    if link is not None and error is not None:
+        link[CONTEXT + 1 :] = [error]
+
+
+def retry_forbidden(link: Link | None, error: BaseException) -> bool:
+    """Whether a call below has forbidden to retry this exception; the word holds for one attempt."""
+    if link is None or len(link) == CONTEXT + 1:
+        return False
+    forbidden = link.pop() is error
+    del link[CONTEXT + 1 :]
+    return forbidden
+
+
 @contextmanager
 def use_context(ctx: ResilienceContext) -> Iterator[ResilienceContext]:
     """Run a block under `ctx`, e.g. in a thread that did not copy the caller's context."""
@@ -267,6 +283,8 @@ class deadline(ContextDecorator):  # reads as a verb: `with deadline(2.0):`
     """
 
     def __init__(self, seconds: float | Deadline, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        if not isinstance(seconds, Deadline) and not seconds == seconds:
+            raise ValueError(f"deadline() needs a number of seconds, got {seconds!r}")
         self._given = seconds
         self._clock = clock
         self._tokens: list[Token[Link | None]] = []

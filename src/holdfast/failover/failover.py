@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from holdfast.core.check import check_whole
 from holdfast.core.classify import status_of
 from holdfast.core.context import (
     CONTEXT,
@@ -30,7 +31,6 @@ from holdfast.failover.member import Member, Shed, Ticket
 from holdfast.failover.pool import EndpointPool
 from holdfast.failover.tour import Tour
 from holdfast.guard.call import ENDPOINT, IDEMPOTENT, Attempt, Call, Next, Setting
-from holdfast.machine.trip import check_whole
 from holdfast.telemetry.events import AttemptCompleted
 
 _TOUR: Final = TypedKey[tuple[object, str, Tour[Member]]]("holdfast.failover.tour")

@@ -235,8 +235,9 @@ class Call:
             self.setting.meter.shed(name, error.reason)
         if hub.loud:
             hub.emit_loud(LoadShed(self.operation_key, self.call_id, name, error.reason, error.retry_after))
-        if self.trail:
-            error.__cause__ = self.last_error
+        last_error = self.last_error
+        if last_error is not None:
+            error.__cause__ = last_error
         return Outcome.rejected(error, len(self.trail), **self.notes(), **metadata)
 
     def time_out(

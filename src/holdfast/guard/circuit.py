@@ -26,7 +26,7 @@ _next_lock: Final = cycle([threading.Lock() for _ in range(64)]).__next__
 class LiveCircuit(Circuit):
     """A circuit that threads and loops may share: every decision under one lock, every event after it."""
 
-    __slots__ = ("_clock", "_hub", "_lock", "_untold", "name")
+    __slots__ = ("_clock", "_hub", "_lock", "_planned", "_untold", "name")
 
     def __init__(self, name: str, policy: Breaker, clock: Clock, hub: Hub) -> None:
         super().__init__(policy, clock.monotonic())
@@ -35,6 +35,8 @@ class LiveCircuit(Circuit):
         self._hub = hub
         self._lock = _next_lock()
         self._untold: deque[Change] | None = None
+        self._planned: float | None = None
+        self._plan_ahead()
 
     def admit(self, now: float) -> Permit | Refusal:
         """A permit to call, or why not. A permit must be settled by `finish`."""
@@ -84,11 +86,23 @@ class LiveCircuit(Circuit):
         """Go on under another policy; state and times stay."""
         with self._lock:
             self.adopt_policy(policy)
+        self._plan_ahead()
 
     def look(self, reader: str) -> Any:
         """What `peek`, `failure_count`, `figures` or `snapshot` say now."""
         with self._lock:
             return getattr(Circuit, reader)(self, self._clock.monotonic())
+
+    def open_seconds(self, rounds: int) -> float:
+        # A function of the user's must not run under the lock, so it was asked before.
+        return self.policy.open_seconds(rounds) if self._planned is None else self._planned
+
+    def _plan_ahead(self) -> None:
+        """Ask a user's `open_for` for the next opening, while no lock is held."""
+        if callable(self.policy.open_for):
+            self._planned = self.policy.open_seconds(0 if self.outage is None else self.outage.rounds + 1)
+        else:
+            self._planned = None
 
     def _collect(self) -> bool:
         """Queue what has changed; True when this thread must tell it, because no other one is telling."""
@@ -103,6 +117,7 @@ class LiveCircuit(Circuit):
 
     def _tell(self) -> None:
         """Emit what has changed, in order, by one thread at a time and with no lock held."""
+        self._plan_ahead()
         while True:
             with self._lock:
                 if not self._untold:
@@ -180,7 +195,10 @@ class CircuitBreakerStrategy:
                 circuit.finish(permit, Evidence.NEUTRAL, now, now - started)
             raise
         now = monotonic()
-        circuit.finish(permit, self._evidence(circuit, outcome), now, now - started, outcome.error)
+        evidence = self._evidence(circuit, outcome)
+        if outcome.kind.has_value and ctx.deadline.at < now:
+            evidence = Evidence.FAILURE  # a limit around us will call it late; async code would have been cut
+        circuit.finish(permit, evidence, now, now - started, outcome.error)
         return outcome
 
     def _evidence(self, circuit: LiveCircuit, outcome: Outcome[Any]) -> Evidence:

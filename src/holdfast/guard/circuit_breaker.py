@@ -12,13 +12,14 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.core.check import check_seconds, check_whole
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.outcome import Evidence
 from holdfast.errors import PolicyError
 from holdfast.guard.circuit import LiveCircuit
 from holdfast.machine.breaker import Breaker, CircuitState, Control, Trigger
 from holdfast.machine.circuit import Outage, Permit, Refusal
-from holdfast.machine.trip import Count, check_seconds, check_whole, count
+from holdfast.machine.trip import Count, count
 from holdfast.telemetry.hub import Hub, default_hub
 
 

@@ -73,6 +73,8 @@ class FallbackStrategy:
                     value.close()
                     raise TypeError(f"{call.operation_key}: an async fallback needs an async call")
                 value = await value
+        except call.setting.passthrough:
+            raise
         except Exception as error:  # user code; its failure is the call's outcome
             if error.__cause__ is None:
                 error.__cause__ = outcome.error

@@ -81,6 +81,8 @@ class Guard:
                 raise PolicyError(
                     f"guard {name!r}: {option} must be a function, got {function!r}; leave it out for ours"
                 )
+        if context not in (True, False, "always"):
+            raise PolicyError(f"guard {name!r}: context must be True, False or 'always', got {context!r}")
         self.name = name
         self._order = order
         self._context: bool | Literal["always"] = context

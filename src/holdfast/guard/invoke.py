@@ -7,9 +7,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.core.classify import retry_after_hint
-from holdfast.core.context import (
-    ResilienceContext,
-)
+from holdfast.core.context import CURRENT, Link, ResilienceContext, retry_forbidden
 from holdfast.core.outcome import Outcome, OutcomeKind, Verdict, outcome_of
 from holdfast.errors import GuardTimeout
 
@@ -40,7 +38,7 @@ async def invoke(ctx: ResilienceContext) -> Outcome[Any]:
         # call leaves no cycle to collect; our own line in the traceback is of no use to anybody.
         error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ is not None else None
         try:
-            return failed(call, ctx, error, monotonic() - started)
+            return failed(call, ctx, error, monotonic() - started, CURRENT.get())
         finally:
             del call, ctx
     except BaseException:
@@ -67,7 +65,7 @@ def _replayed(call: Call, ctx: ResilienceContext, replay: Replay) -> Outcome[Any
     if replay.error is not None:
         if isinstance(replay.error, call.setting.passthrough):
             raise replay.error
-        return failed(call, ctx, replay.error, service)
+        return failed(call, ctx, replay.error, service, replay.link)
     return returned(call, ctx, replay.value, service)
 
 
@@ -87,7 +85,9 @@ def returned(call: Call, ctx: ResilienceContext, value: Any, service: float) -> 
     return _note(call, ctx, verdict, service, value=value)
 
 
-def failed(call: Call, ctx: ResilienceContext, error: BaseException, service: float) -> Outcome[Any]:
+def failed(
+    call: Call, ctx: ResilienceContext, error: BaseException, service: float, link: Link | None = None
+) -> Outcome[Any]:
     setting, trail = call.setting, call.trail
     try:
         verdict = setting.classify(error)
@@ -100,7 +100,10 @@ def failed(call: Call, ctx: ResilienceContext, error: BaseException, service: fl
     trail.append(Attempt(made, verdict, call.wait, call.delay, service, error, ctx.get(ENDPOINT)))
     call.wait = call.delay = 0.0
     hint = retry_after_hint(error, setting.clock.wall)
-    return outcome_of(verdict, None, error, None, {"trail": trail}, None, hint, made + 1, None)
+    notes: dict[str, Any] = {"trail": trail}
+    if retry_forbidden(link, error):
+        notes["stopped_by"] = "budget"
+    return outcome_of(verdict, None, error, None, notes, None, hint, made + 1, None)
 
 
 def _note(
@@ -123,7 +126,7 @@ def _note(
         )
         fault.__context__ = error
         error, kind = fault, OutcomeKind.TERMINAL_FAILURE
-    if retry_after is None:
+    if retry_after is None or retry_after < 0:
         retry_after = retry_after_hint(value if error is None else error, call.setting.clock.wall)
     trail = call.trail
     call.record(kind, service, error, ctx.get(ENDPOINT))

@@ -17,6 +17,7 @@ from holdfast.core.context import (
     ResilienceContext,
     ambient_deadline,
     context_of,
+    forbid_retry,
     new_link,
 )
 from holdfast.core.outcome import Outcome
@@ -42,9 +43,10 @@ async def perform(call: Call, chain: Next) -> Outcome[Any]:
         )
         _completed(call, ctx, outcome)
         return outcome
-    token = CURRENT.set(
-        [call, None, None, ctx] if parent is None and deadline.at == math.inf else new_link(call, parent, ctx)
-    )
+    token = None
+    if setting.context:
+        unbound = parent is None and deadline.at == math.inf
+        token = CURRENT.set([call, None, None, ctx] if unbound else new_link(call, parent, ctx))
     try:
         if deadline.at == math.inf:
             outcome = await chain(ctx)
@@ -54,7 +56,10 @@ async def perform(call: Call, chain: Next) -> Outcome[Any]:
         _interrupted(call, error)
         raise
     finally:
-        CURRENT.reset(token)
+        if token is not None:
+            CURRENT.reset(token)
+    if outcome.stopped_by == "budget":
+        forbid_retry(parent, outcome.error)
     _completed(call, ctx, outcome)
     return outcome
 

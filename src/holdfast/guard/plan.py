@@ -15,7 +15,7 @@ from holdfast.core.outcome import Outcome
 from holdfast.errors import OutcomeError, PolicyError
 from holdfast.guard.bulkhead import Bulkhead, BulkheadStrategy
 from holdfast.guard.call import Call, Replay, ResilienceStrategy, Setting
-from holdfast.guard.circuit import CircuitBreakerStrategy
+from holdfast.guard.circuit import CircuitBreakerStrategy, LiveCircuit
 from holdfast.guard.driver import drive
 from holdfast.guard.fallback import Fallback, FallbackStrategy
 from holdfast.guard.fuse import Parts, fusable, fuse
@@ -174,8 +174,7 @@ class Plan:
         self.shut = self.replaced = False
         retry = self.first(RetryStrategy)
         self.retry_domain = None if retry is None else retry.policy.domain
-        breaker = self.first(CircuitBreakerStrategy)
-        self.circuit = None if breaker is None else breaker.circuit
+        self.circuit = _circuit_within_retry(strategies)
         self.parts: Parts | None = fusable(self) if fused else None
         # What only admits has nothing to tell the code inside: no tighter deadline, no retries to defer to.
         bounds = self.parts is not None and (self.parts.limit is not None or self.retry_domain is not None)
@@ -283,6 +282,16 @@ class Plan:
         if self.setting.hub.loud:
             reason = interruption(error, self.setting)
             self.setting.hub.emit_loud(CallInterrupted(self.setting.name, new_call_id(), reason, duration))
+
+
+def _circuit_within_retry(strategies: tuple[Any, ...]) -> LiveCircuit | None:
+    """The breaker that every further attempt meets, if there is one."""
+    retried = False
+    for strategy in strategies:
+        retried = retried or isinstance(strategy, RetryStrategy)
+        if retried and isinstance(strategy, CircuitBreakerStrategy):
+            return strategy.circuit
+    return None
 
 
 def failed(outcome: Outcome[Any]) -> BaseException:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.core.check import check_numbers, check_seconds
 from holdfast.core.context import ResilienceContext
 from holdfast.core.outcome import Outcome, OutcomeKind
 from holdfast.errors import PolicyError, RateLimited
@@ -46,6 +47,10 @@ class RateLimit:
             )
         if self.per is not None and self.rate != int(self.rate):
             raise PolicyError(f"RateLimit.rate must be a whole number with per, got {self.rate!r}; use a longer per")
+        if self.burst is not None:
+            check_numbers("RateLimit", burst=self.burst)
+        if self.per is not None:
+            check_seconds("RateLimit.per", self.per, "leave it out for a rate per second")
         if self.by is not None and not callable(self.by):
             raise PolicyError(f"RateLimit.by must be callable, got {self.by!r}; use lambda ctx: ctx.get(TENANT)")
         if self.max_wait is not None and (not _is_number(self.max_wait) or self.max_wait < 0):
@@ -116,14 +121,21 @@ class LiveBucket:
         self.acquire()
         try:
             self.policy = policy
-            fresh = policy.bucket()
-            if isinstance(self.bucket, TokenBucket) and isinstance(fresh, TokenBucket):
-                self.bucket.change(fresh.rate_per_s, fresh.burst, now)
-            else:
-                self.bucket = fresh
-            self._parts.clear()
+            self.bucket = self._changed(self.bucket, now)
+            for key, bucket in self._parts.items():
+                self._parts[key] = self._changed(bucket, now)
         finally:
             self.release()
+
+    def _changed(self, bucket: Bucket, now: float) -> Bucket:
+        policy = self.policy
+        if isinstance(bucket, TokenBucket) and policy.per is None:
+            bucket.change(policy.rate, 1 if policy.burst is None else policy.burst, now)
+        elif isinstance(bucket, PeriodBucket) and policy.per is not None:
+            bucket.change(int(policy.rate), policy.per, now)
+        else:
+            return policy.bucket()
+        return bucket
 
     def _part(self, key: Hashable) -> Bucket:
         if key is None:

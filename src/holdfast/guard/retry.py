@@ -11,6 +11,7 @@ from holdfast.core.context import CURRENT, PARENT, ResilienceContext, retried_ab
 from holdfast.core.outcome import Outcome, StoppedBy
 from holdfast.errors import BudgetExhausted
 from holdfast.guard.call import IDEMPOTENT, Call, Next
+from holdfast.machine.breaker import Control
 from holdfast.machine.budget import Budget, BudgetLedger
 from holdfast.machine.retry import Retry, RetrySafety, next_step
 from holdfast.telemetry.events import RetryDeferred, RetryScheduled
@@ -125,14 +126,18 @@ class RetryStrategy:
 
     def _worth_waiting(self, call: Call, wait: float) -> bool:
         """False when the breaker will still refuse after the wait: then its refusal may come at once."""
-        bar = None if call.circuit is None else call.circuit.bar
+        if call.circuit is None:
+            return True
+        if call.circuit.control is Control.ISOLATED:
+            return False
+        bar = call.circuit.bar
         return bar is None or bar[0] <= call.clock.monotonic() + wait
 
     def _deferred_to(self, call: Call) -> str | None:
         """The surrounding call that retries this failure domain already."""
         if call.retry_domain == self.policy.domain:
             return call.operation_key
-        link = CURRENT.get()
+        link = CURRENT.get() if call.setting.context else None
         if link is None or link[PARENT] is None:
             return None
         while link is not None and link[0] is call:  # our own links, one per deadline that was tightened

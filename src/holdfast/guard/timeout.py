@@ -7,13 +7,13 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.core.check import check_seconds
 from holdfast.core.context import CURRENT, PARENT, ResilienceContext, new_link
 from holdfast.core.outcome import Evidence, Outcome, OutcomeKind
 from holdfast.errors import PolicyError
 from holdfast.guard.call import ENDPOINT, Call, Next, TimeLimit
 from holdfast.guard.perform import in_time, within
 from holdfast.guard.retry import discard
-from holdfast.machine.trip import check_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +62,39 @@ class TimeoutStrategy:
 
     async def execute(self, nxt: Next, ctx: ResilienceContext) -> Outcome[Any]:
         call: Call = ctx.call
+        which: TimeLimit = self.which if call.retry_domain is None else "attempt"
         # A replayed first attempt began before this path did; its limit counts from then.
         begun = call.clock.monotonic() if call.replay is None else call.replay.started
         deadline = ctx.deadline.tighten(begun + self.timeout_s)
         if deadline.remaining() <= 0 and call.replay is None:
-            return call.time_out(self.which, self.timeout_s, "had run out before it began").evolve(
+            return call.time_out(which, self.timeout_s, "had run out before it began").evolve(
                 evidence=Evidence.NEUTRAL, metadata={"started": False}
             )
         abandons = self.abandon and not call.driver.is_async
         if deadline is ctx.deadline and not abandons:
             return await nxt(ctx)  # whoever set the tighter one ends it
         inner = ctx.tightened(deadline)
-        token = CURRENT.set(new_link(call, _outside(CURRENT.get(), call), inner))
+        token = None
+        if call.setting.context:
+            token = CURRENT.set(new_link(call, _outside(CURRENT.get(), call), inner))
         try:
             if abandons:
-                outcome = await self._abandoning(nxt, inner, call)
+                outcome = await self._abandoning(nxt, inner, call, which)
             else:
-                outcome = await within(call, nxt, inner, self.timeout_s, self.which)
+                outcome = await within(call, nxt, inner, self.timeout_s, which)
         finally:
-            CURRENT.reset(token)
+            if token is not None:
+                CURRENT.reset(token)
         if outcome.stopped_by == "deadline" and deadline is not ctx.deadline:
             # Our own limit forbade the retry that was due, so it names the result.
             await discard(call, outcome)
-            return call.time_out(self.which, self.timeout_s, "does not allow another attempt")
+            cause = call.last_error
+            if cause is None and getattr(outcome.error, "limit", None) != self.timeout_s:
+                cause = outcome.error  # an attempt that its own limit ended
+            return call.time_out(which, self.timeout_s, "does not allow another attempt", cause)
         return outcome
 
-    async def _abandoning(self, nxt: Next, ctx: ResilienceContext, call: Call) -> Outcome[Any]:
+    async def _abandoning(self, nxt: Next, ctx: ResilienceContext, call: Call, which: TimeLimit) -> Outcome[Any]:
         """Run the rest in a thread, on a copy of the call: what a stray still does must not show in this one."""
         branch_ctx = ctx.fork()
         branch_ctx.call = branch = copy(call)
@@ -97,24 +104,31 @@ class TimeoutStrategy:
 
         async def work() -> Outcome[Any]:
             nonlocal ended
+            outcome = None
             try:
-                return await nxt(branch_ctx)
+                outcome = await nxt(branch_ctx)
+                return outcome
             finally:
                 with self._lock:
                     ended = True
                     self.strays -= strayed
+                if strayed and outcome is not None:
+                    await discard(branch, outcome)  # nobody is there to take it
 
         started, at = call.clock.monotonic(), ctx.deadline.at
         outcome = await call.driver.bounded(work, at, branch, abandon=True)
         if isinstance(outcome, Outcome):
-            call.trail[:] = branch.trail
+            call.trail[:], call.reported = branch.trail, branch.reported
             ctx.merge(branch_ctx)
-            return in_time(call, outcome, at, self.timeout_s, self.which)
+            return in_time(call, outcome, at, self.timeout_s, which)
         with self._lock:
             strayed = not ended
             self.strays += strayed
+            # What the stray still adds goes to its own list.
+            call.trail[:], call.reported = branch.trail, branch.reported
+            branch.trail = list(branch.trail)
         call.record(OutcomeKind.TIMEOUT, call.clock.monotonic() - started, None, ctx.get(ENDPOINT))
-        return call.time_out(self.which, self.timeout_s, "ran out").evolve(metadata={"abandoned": True})
+        return call.time_out(which, self.timeout_s, "ran out").evolve(metadata={"abandoned": True})
 
     def describe(self) -> str:
         how = ", abandoning sync calls" if self.abandon else ""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
+from holdfast.core.check import check_numbers
 from holdfast.errors import PolicyError
 
 _MEDIAN_OF: Final = 5
@@ -46,6 +47,7 @@ class AdaptiveLimit:
     queue: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
+        check_numbers("AdaptiveLimit", **{f.name: getattr(self, f.name) for f in fields(self) if f.name != "queue"})
         _require(self.min >= 1, "min", self.min, "at least 1")
         _require(self.max >= self.min, "max", self.max, f"at least min, which is {self.min}")
         _require(self.min <= self.initial <= self.max, "initial", self.initial, f"from {self.min} to {self.max}")

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from holdfast.core.check import check_seconds, check_whole
 from holdfast.errors import PolicyError
-from holdfast.machine.trip import HeedsSuccess, TripRule, check_seconds, check_whole, count
+from holdfast.machine.trip import HeedsSuccess, TripRule, count
 
 
 class CircuitState(StrEnum):
@@ -80,8 +81,8 @@ OpenFor = float | Callable[[int], float]
 class Breaker:
     """Opens on any of its rules, refuses for `open_for` seconds, then lets probes decide.
 
-    `open_for` may be a function of the failed half-open rounds since the last close; it runs while the circuit
-    is locked, so it must be quick, and where it raises or gives no usable time the default of 30 s is taken.
+    `open_for` may be a function of the failed half-open rounds since the last close; it is asked
+    ahead of each opening, and where it raises or gives no usable time the default of 30 s is taken.
 
     Half-open, the circuit closes at `successes` good probes and opens again once `out_of` probes cannot bring
     them. A ratio or slow rule judges by its own rate instead, when `out_of` probes have settled (`min_calls`

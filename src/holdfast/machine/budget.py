@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from holdfast.core.check import check_numbers
 from holdfast.errors import PolicyError
 
 
@@ -16,6 +17,7 @@ class Budget:
     min_concurrency: int = 3
 
     def __post_init__(self) -> None:
+        check_numbers("Budget", max_rate=self.max_rate, min_concurrency=self.min_concurrency)
         if not 0 <= self.max_rate <= 1:
             raise PolicyError(
                 f"Budget.max_rate must be a share between 0 and 1, got {self.max_rate!r}; use 0.2 for one retry in five"

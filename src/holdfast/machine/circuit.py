@@ -312,7 +312,7 @@ class Circuit:
             return True
         self._hand_over(control, now)
         rounds, age = max(0, rounds), max(0.0, age)
-        seconds = self.policy.open_seconds(rounds)
+        seconds = self.open_seconds(rounds)
         if state is CLOSED or age > seconds + self.policy.window:
             return control is not AUTO
         left = 0.0 if state is HALF_OPEN else min(seconds, max(0.0, remaining - age))
@@ -358,8 +358,12 @@ class Circuit:
         if lapsed is not None:
             self._move(Trigger.HALF_OPEN_EXPIRED, outage.half_open_at + limit, lapsed)
 
+    def open_seconds(self, rounds: int) -> float:
+        """How long to stay open after so many failed half-open rounds."""
+        return self.policy.open_seconds(rounds)
+
     def _outage(self, now: float, rule: str, error: BaseException | None, rounds: int = 0) -> Outage:
-        seconds = self.policy.open_seconds(rounds)
+        seconds = self.open_seconds(rounds)
         return Outage(now + seconds, seconds, rounds, error, rule)
 
     def _move(self, trigger: Trigger, now: float, outage: Outage | None) -> None:

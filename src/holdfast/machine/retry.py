@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from holdfast.core.backoff import Backoff, BackoffStrategy, Jitter
+from holdfast.core.check import check_numbers
 from holdfast.core.outcome import Outcome, StoppedBy
 from holdfast.errors import PolicyError
 from holdfast.machine.budget import Budget
@@ -62,12 +63,13 @@ class Retry:
         except ValueError:
             names = ", ".join(RetrySafety)
             raise PolicyError(f"Retry.safety must be one of {names}, got {self.safety!r}") from None
+        check_numbers("Retry", longest_hint=self.longest_hint)
         if not self.longest_hint >= 0:
             raise PolicyError(
                 f"Retry.longest_hint must be seconds, 0 or more, got {self.longest_hint!r}; "
                 "use 0 to stop at any request to come back later"
             )
-        if not self.domain:
+        if not self.domain or not isinstance(self.domain, str):
             raise PolicyError(f"Retry.domain must be a name, got {self.domain!r}; leave it out for the default domain")
         try:
             schedule = Backoff(self.backoff, self.base, self.multiplier, self.cap, self.jitter)
@@ -117,7 +119,7 @@ def next_step(
     or attempts used up). A word: what prevents a retry that was due. Budget, health and an outer retry layer are asked
     by the caller, for they change with time.
     """
-    if not outcome.kind.is_retryable or made == policy.attempts:
+    if not outcome.kind.is_retryable or made == policy.attempts or outcome.metadata.get("stopped_by") == "budget":
         return None
     if remaining <= 0:
         return "deadline"  # whatever else would forbid it: a limit of the guard's own names the result then

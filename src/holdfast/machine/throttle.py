@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.core.check import check_numbers
 from holdfast.errors import PolicyError
 
 _BUCKETS: Final = 10
@@ -24,6 +25,13 @@ class Throttle:
     min_executions: int = 10
 
     def __post_init__(self) -> None:
+        check_numbers(
+            "Throttle",
+            threshold=self.threshold,
+            window=self.window,
+            cap=self.cap,
+            min_executions=self.min_executions,
+        )
         if not 0 < self.threshold <= 1:
             raise PolicyError(
                 f"Throttle.threshold must be a success rate above 0 and at most 1, got {self.threshold!r}"

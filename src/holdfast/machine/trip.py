@@ -13,11 +13,11 @@ success never opens it.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from holdfast.core.check import check_seconds, check_whole
 from holdfast.errors import PolicyError
 from holdfast.machine.tally import Buckets, Failures, LastN, Streak, Tally
 
@@ -197,18 +197,6 @@ class SlowRatio(TripRule):
         return (
             f"slow_ratio({self.r:g}, threshold={self.threshold:g}, min_calls={self.min_calls}, window={self.window:g})"
         )
-
-
-def check_whole(field: str, value: object, fix: str) -> None:
-    """Refuses anything but an int of at least 1. Raises PolicyError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise PolicyError(f"{field} must be a whole number of at least 1, got {value!r}; {fix}")
-
-
-def check_seconds(field: str, value: object, fix: str) -> None:
-    """Refuses anything but a finite number of seconds above 0. Raises PolicyError."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise PolicyError(f"{field} must be a finite number of seconds above 0, got {value!r}; {fix}")
 
 
 def _check_share(field: str, value: object) -> None:

@@ -1,0 +1,26 @@
+"""Refusals of values that cannot work: what was wrong, which value, what to do."""
+
+from __future__ import annotations
+
+import math
+
+from holdfast.errors import PolicyError
+
+
+def check_numbers(owner: str, **values: object) -> None:
+    """Refuses anything but numbers (a bool is none). Raises PolicyError."""
+    for field, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise PolicyError(f"{owner}.{field} must be a number, got {value!r}; give it without quotes")
+
+
+def check_whole(field: str, value: object, fix: str) -> None:
+    """Refuses anything but an int of at least 1. Raises PolicyError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise PolicyError(f"{field} must be a whole number of at least 1, got {value!r}; {fix}")
+
+
+def check_seconds(field: str, value: object, fix: str) -> None:
+    """Refuses anything but a finite number of seconds above 0. Raises PolicyError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise PolicyError(f"{field} must be a finite number of seconds above 0, got {value!r}; {fix}")
