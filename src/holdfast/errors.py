@@ -111,6 +111,7 @@ class GuardTimeout(HoldfastError, TimeoutError):
     """A time limit ended the call; the callee may have run, and may still be running."""
 
     def __init__(self, guard: str = "", limit: float | None = None, detail: str = "") -> None:
+        super().__init__(guard, limit, detail)
         self.guard = guard
         self.limit = limit
         self.detail = detail

@@ -44,7 +44,7 @@ Link = list[Any]
 SOURCE, PARENT, LIMIT, CONTEXT = range(4)
 
 CURRENT: ContextVar[Link | None] = ContextVar("holdfast_link", default=None)
-_naming = threading.Lock()
+_naming = threading.RLock()
 
 
 class TypedKey(Generic[V]):
@@ -287,7 +287,6 @@ class deadline(ContextDecorator):  # reads as a verb: `with deadline(2.0):`
             raise ValueError(f"deadline() needs a number of seconds, got {seconds!r}")
         self._given = seconds
         self._clock = clock
-        self._tokens: list[Token[Link | None]] = []
 
     def _recreate_cm(self) -> deadline:
         return deadline(self._given, clock=self._clock)
@@ -311,11 +310,14 @@ class deadline(ContextDecorator):  # reads as a verb: `with deadline(2.0):`
         outer = context_of(parent)
         key = outer.operation_key if outer is not None else ""
         made = ResilienceContext(key, bound) if outer is None else outer.tightened(bound)
-        self._tokens.append(publish(new_link(Scope(key, clock), parent, made)))
+        publish(new_link(Scope(key, clock), parent, made))
         return bound
 
     def __exit__(self, *exc: object) -> None:
-        CURRENT.reset(self._tokens.pop())
+        # No token is kept: one object may be used in several tasks at once, each with a context of its own.
+        link = CURRENT.get()
+        if link is not None:
+            CURRENT.set(link[PARENT])
 
     async def __aenter__(self) -> Deadline:
         return self.__enter__()

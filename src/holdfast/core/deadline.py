@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 
@@ -57,6 +57,16 @@ class Deadline:
 
     def __hash__(self) -> int:
         return hash(self.at)
+
+    def __copy__(self) -> Deadline:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Deadline:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process has another monotonic clock: what travels is the time that is left.
+        return Deadline.after, (self.remaining(),)
 
     def __repr__(self) -> str:
         return "Deadline.never()" if self.at == math.inf else f"<Deadline in {self.remaining():.3f} s>"

@@ -93,14 +93,14 @@ class CutScope:
 
     def fire(self) -> None:
         self.fired = True
-        self._call.cut = True
+        self._call.cut += 1
         self._task.cancel()
 
     def absorbs(self) -> bool:
         """Take back our cancellation; False when we made none or somebody else cancelled the task as well."""
         if not self.fired:
             return False
-        self._call.cut = False
+        self._call.cut -= 1
         return self._task.uncancel() <= self._before
 
 

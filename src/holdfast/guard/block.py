@@ -129,7 +129,7 @@ class BlockAttempt:
             return run.take(self.result, error)
         finally:
             if error is not None:
-                error.__traceback__ = traceback  # without the frames of the strategies that it went through
+                error.with_traceback(traceback)  # without the frames of the strategies that it went through
             del error
 
     async def __aenter__(self) -> Self:

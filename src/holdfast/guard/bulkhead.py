@@ -71,7 +71,7 @@ class Slots:
         self.free: deque[None] = deque([None] * limit)
         self.waiting: deque[Waiter] = deque()
         self.debt = 0  # slots that must not come back, because the limit shrank
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def take(self) -> bool:
         """Take a free slot if nobody is before us."""
@@ -85,14 +85,17 @@ class Slots:
 
     def give(self) -> None:
         """Give a slot back: to the first in the queue, if there is one."""
+        self._put_back()
+        if self.waiting:
+            self.hand_over()
+
+    def _put_back(self) -> None:
         if self.debt:
             with self._lock:
                 if self.debt:
                     self.debt -= 1
                     return
         self.free.append(None)
-        if self.waiting:
-            self.hand_over()
 
     def enter(self, ticket: Waiter) -> bool:
         """Queue up; False when the queue is full."""
@@ -115,27 +118,34 @@ class Slots:
     def leave(self, ticket: Waiter) -> bool:
         """Stop waiting; True when the slot had been handed over already."""
         with self._lock:
-            if not ticket.granted:
+            granted, ticket.granted = ticket.granted, False
+            if not granted and ticket in self.waiting:
                 self.waiting.remove(ticket)
-            return ticket.granted
+            return granted
 
     def hand_over(self) -> None:
         """Give free slots to waiters, first come first served."""
-        woken: list[Waiter] = []
         waiting, free, lock = self.waiting, self.free, self._lock
-        lock.acquire()
-        try:
-            while waiting and free:
-                if not self._pop():
-                    break  # a newcomer was quicker
-                ticket = waiting.popleft()
-                ticket.granted = True
-                woken.append(ticket)
-        finally:
-            lock.release()
-        for ticket in woken:
-            if not ticket.wake():
-                self.give()
+        while True:
+            woken: list[Waiter] = []
+            lock.acquire()
+            try:
+                while waiting and free:
+                    if not self._pop():
+                        break  # a newcomer was quicker
+                    ticket = waiting.popleft()
+                    ticket.granted = True
+                    woken.append(ticket)
+            finally:
+                lock.release()
+            lost = 0
+            for ticket in woken:
+                # Its event loop is closed: the slot goes on to the next, unless the dying waiter passes it on itself.
+                lost += not ticket.wake() and self.leave(ticket)
+            if not lost:
+                return
+            for _ in range(lost):
+                self._put_back()
 
     def _pop(self) -> bool:
         try:

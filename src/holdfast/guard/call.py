@@ -190,7 +190,7 @@ class Call:
         self.replay = replay
         self.retry_domain: str | None = None
         self.circuit: Circuit | None = None  # the breaker that the next attempt will meet, if the plan has one
-        self.cut = False
+        self.cut = 0  # time limits of ours that have fired and are not absorbed yet
         self.trail: list[Attempt] = []
         self.reported = 0  # how many of them the listeners know
         self.wait = 0.0  # time queued for admission before the attempt to come

@@ -20,7 +20,7 @@ from holdfast.telemetry.hub import Hub
 
 # A lock is as large as all the rest of a closed circuit, so many circuits share some. It is only ever held for a
 # decision of the machine, and never together with another lock.
-_next_lock: Final = cycle([threading.Lock() for _ in range(64)]).__next__
+_next_lock: Final = cycle([threading.RLock() for _ in range(64)]).__next__
 
 
 class LiveCircuit(Circuit):
@@ -35,7 +35,7 @@ class LiveCircuit(Circuit):
         self._hub = hub
         self._lock = _next_lock()
         self._untold: deque[Change] | None = None
-        self._planned: float | None = None
+        self._planned: dict[int, float] | None = None
         self._plan_ahead()
 
     def admit(self, now: float) -> Permit | Refusal:
@@ -94,13 +94,17 @@ class LiveCircuit(Circuit):
             return getattr(Circuit, reader)(self, self._clock.monotonic())
 
     def open_seconds(self, rounds: int) -> float:
-        # A function of the user's must not run under the lock, so it was asked before.
-        return self.policy.open_seconds(rounds) if self._planned is None else self._planned
+        # A function of the user's should not run under the lock, so it was asked ahead where that was possible.
+        planned = self._planned
+        known = None if planned is None else planned.get(rounds)
+        return self.policy.open_seconds(rounds) if known is None else known
 
     def _plan_ahead(self) -> None:
         """Ask a user's `open_for` for the next opening, while no lock is held."""
         if callable(self.policy.open_for):
-            self._planned = self.policy.open_seconds(0 if self.outage is None else self.outage.rounds + 1)
+            outage = self.outage
+            rounds = (0,) if outage is None else (outage.rounds, outage.rounds + 1)
+            self._planned = {n: self.policy.open_seconds(n) for n in rounds}
         else:
             self._planned = None
 
@@ -124,17 +128,15 @@ class LiveCircuit(Circuit):
                     self._untold = None
                     return
                 change = self._untold.popleft()
-            self._hub.emit(
-                CircuitStateChanged(
-                    self.name,
-                    "",
-                    self.name,
-                    change.from_state,
-                    change.to_state,
-                    change.trigger.value,
-                    change.failure_count,
-                )
+            event = CircuitStateChanged(
+                self.name, "", self.name, change.from_state, change.to_state, change.trigger.value, change.failure_count
             )
+            try:
+                self._hub.emit(event)
+            except BaseException:  # an interrupt in a listener: the next change is told by whoever makes it
+                with self._lock:
+                    self._untold = None
+                raise
 
 
 class CircuitBreakerStrategy:
@@ -155,7 +157,7 @@ class CircuitBreakerStrategy:
         self.name = name
         self.policy = Breaker(consecutive(failure_threshold), open_for=reset_timeout_s) if policy is None else policy
         self.circuit = circuit
-        self._making = threading.Lock()
+        self._making = threading.RLock()
 
     def bind(self, clock: Clock, hub: Hub) -> None:
         """Make the circuit, unless this strategy has one (shared, or from an earlier pipeline)."""

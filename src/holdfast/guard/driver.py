@@ -27,9 +27,9 @@ CUT: Final = _Cut()
 
 
 class Cuttable(Protocol):
-    """The running call: `cut` tells the layers below that a cancellation is a time limit of ours."""
+    """The running call: `cut` counts time limits of ours that have fired, so that layers below know whose cancel it is."""
 
-    cut: bool
+    cut: int
 
 
 class Waiter(Protocol):
@@ -126,7 +126,7 @@ class SyncDriver:
             return await work()
         branch = self.start(work)  # type: ignore[arg-type]  # strategies only pass coroutine functions
         if not self.clock.wait(branch.event, max(0.0, until - self.clock.monotonic())):
-            call.cut = True
+            call.cut += 1
             return CUT
         return branch.result()  # type: ignore[no-any-return]
 

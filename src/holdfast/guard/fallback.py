@@ -76,7 +76,7 @@ class FallbackStrategy:
         except call.setting.passthrough:
             raise
         except Exception as error:  # user code; its failure is the call's outcome
-            if error.__cause__ is None:
+            if error.__cause__ is None and error is not outcome.error:
                 error.__cause__ = outcome.error
             call.emit(FellBack(call.operation_key, call.call_id, outcome.kind, outcome.reason, succeeded=False))
             return Outcome(
@@ -105,4 +105,6 @@ def _takes_argument(function: Callable[..., Any] | None) -> bool:
     except (TypeError, ValueError):
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if isinstance(function, type):  # `Fallback(list)` asks for an empty list, not for a list of the outcome
+        return any(p.kind in positional and p.default is p.empty for p in parameters)
     return any(p.kind in positional or p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)

@@ -18,7 +18,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 from weakref import finalize
 
-from holdfast.core.context import CURRENT
+from holdfast.core.context import CURRENT, Scope
 from holdfast.core.outcome import Outcome, OutcomeKind, outcome_of
 from holdfast.errors import CircuitOpen
 from holdfast.guard.bulkhead import BulkheadStrategy
@@ -96,7 +96,7 @@ def fuse(
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     names = _names(plan, parts, fn, is_async) | signature.defaults
     exec(compile(source, filename, "exec"), names)  # fixed templates and checked parameter names
-    made: Callable[..., Any] = names["guarded"]
+    made: Callable[..., Any] = names.pop("guarded")  # or the function and its globals were a cycle
     made.__holdfast_source__ = source  # type: ignore[attr-defined]
     finalize(made, linecache.cache.pop, filename, None)
     return made
@@ -142,7 +142,7 @@ class _Writer:
             *self.open_scope(),
             "try:",
             *_indent(self.run()),
-            "except BaseException as error_:",
+            "except anything_ as error_:",
             "    failure_ = error_",
             "else:",
             *_indent(self.success()),
@@ -160,13 +160,16 @@ class _Writer:
 
     def admit(self) -> list[str]:
         parts, lines = self.parts, ["started_ = monotonic_()"] if self.timed else []
+        if self.on_wheel:  # before anything is taken: it may raise
+            lines += ["loop_ = running_loop_()", "task_ = current_task_(loop_)"]
+            lines += ["if task_ is None:", *_indent(self.divert())]
         if parts.breaker is not None:
             lines += ["permit_ = circuit_.gate", "if not permit_:", *_indent(self.refuse())]
         if parts.bulkhead is not None:
             busy = self.queue_up() if self.waits else self.divert()
             lines += ["begun_ = started_"] if self.waits and self.timed else []
             lines += ["if waiting_:", *_indent(busy), "else:", "    try:", "        take_slot_()"]
-            lines += ["    except IndexError:", *_indent(_indent(busy))]
+            lines += ["    except no_slot_:", *_indent(_indent(busy))]
         if parts.rate_limit is not None:
             lines += ["hold_()", "try:", "    short_ = take_token_(started_)", "finally:", "    let_go_()"]
             lines += ["if short_:", *_indent([*self.give_slot(), *self.divert()])]
@@ -176,18 +179,20 @@ class _Writer:
         lines = ["if not await queue_up_(driver_):", *_indent(self.divert())]
         if self.parts.breaker is not None:
             # The circuit may have opened while we waited.
-            lines += ["permit_ = circuit_.gate", "if not permit_:", *_indent([*self.give_slot(), *self.divert()])]
+            refused = [*self.give_slot(), *self.refuse(admitted=True)]
+            lines += ["permit_ = circuit_.gate", "if not permit_:", *_indent(refused)]
         return lines + (["begun_ = monotonic_()"] if self.timed else [])
 
-    def refuse(self) -> list[str]:
+    def refuse(self, admitted: bool = False) -> list[str]:
         """The quick no of an open circuit, where nothing outside the breaker must see the call first."""
         parts = self.parts
-        if parts.bulkhead is not None or parts.rate_limit is not None or parts.fallback is not None:
+        outside = not admitted and (parts.bulkhead is not None or parts.rate_limit is not None)
+        if outside or parts.fallback is not None:
             return self.divert()
-        noted = ["note_refusal_(refusal_)", f"if len(refused_) >= {BATCH}:", "    fold_()"] if self.metrics else []
-        told = (
-            ["return rejected_(error_)"] if self.outcome else ["try:", "    raise error_", "finally:", "    del error_"]
-        )
+        noted = ["note_refusal_(refusal_)", f"if len_(refused_) >= {BATCH}:", "    fold_()"] if self.metrics else []
+        told = ["try:", "    raise error_", "finally:", "    del error_"]
+        if self.outcome:
+            told = ["return rejected_(error_, 0, rule=circuit_.rule)"]
         return [
             "bar_ = circuit_.bar",
             "if bar_ is not None:",
@@ -204,11 +209,9 @@ class _Writer:
         lines = ["begin_()"] if self.budgeted else []
         if self.on_wheel:
             lines += [
-                "loop_ = running_loop_()",
                 "wheel_ = wheels_.at",
                 "if wheel_.loop is not loop_:",
                 "    wheel_ = wheels_.switch(loop_)",
-                "task_ = current_task_(loop_)",
                 f"entry_ = [task_, started_ + {limit!r}, False, task_.cancelling()]",
                 "queue_ = wheel_.queue",
                 "queue_.append(entry_)",
@@ -221,10 +224,15 @@ class _Writer:
         return lines
 
     def close_scope(self) -> list[str]:
-        lines = ["reset_(token_)"] if self.publishes else []
+        lines: list[str] = []
         if self.on_wheel:
             lines += ["if queue_ and queue_[0] is entry_:", "    queue_.popleft()", "else:", "    wheel_.sweep(entry_)"]
-        return lines + (["end_()"] if self.budgeted else [])
+        lines += ["end_()"] if self.budgeted else []
+        if self.publishes:
+            # Tasks that outlive the call still see its link, but there is nothing to defer to any more. And a coroutine
+            # that is collected after its loop has closed runs this in a context that the token is not of.
+            lines += ["link_[0] = ended_scope_", "try:", "    reset_(token_)", "except wrong_:", "    pass"]
+        return lines
 
     def run(self) -> list[str]:
         called = f"{self.fn}({self.signature.passed})"
@@ -245,9 +253,9 @@ class _Writer:
             lines += [f"succeed_(permit_, ended_, ended_ - {self.begun})"]
         lines += self.give_slot()
         if not self.is_async:
-            lines += ["if type(result_) is coroutine_:", f"    refuse_coroutine_({self.fn}, result_)"]
+            lines += ["if type_(result_) is coroutine_:", f"    refuse_coroutine_({self.fn}, result_)"]
         if self.metrics:
-            lines += ["note_(took_)", f"if len(pending_) >= {BATCH}:", "    fold_()"]
+            lines += ["note_(took_)", f"if len_(pending_) >= {BATCH}:", "    fold_()"]
         value = "outcome_of_(success_, result_, None, None, None, None, None, 1, None)" if self.outcome else "result_"
         return [*lines, f"return {value}"]
 
@@ -284,7 +292,9 @@ class _Writer:
             "try:",
             f"    outcome_ = {going_on}",
             "    if outcome_.kind.has_value:",
-            "        return outcome_.value",
+            "        value_ = outcome_.value",
+            "        del outcome_",
+            "        return value_",
             "    failure_ = failed_(outcome_)",
             "    del outcome_",
             "    raise failure_",
@@ -303,7 +313,8 @@ def _names(plan: Plan, parts: Parts | None, fn: Callable[..., Any] | None, is_as
         "divert_": plan.divert(fn, is_async), "resume_": plan.resume(is_async), "delivered_": delivered,
         "failed_": failed, "outcome_of_": outcome_of, "success_": OutcomeKind.SUCCESS, "rejected_": Outcome.rejected,
         "current_": CURRENT.get, "publish_": CURRENT.set, "reset_": CURRENT.reset, "coroutine_": CoroutineType,
-        "refuse_coroutine_": refuse_coroutine,
+        "refuse_coroutine_": refuse_coroutine, "type_": type, "len_": len, "no_slot_": IndexError,
+        "anything_": BaseException, "wrong_": ValueError, "ended_scope_": Scope(setting.name, setting.clock),
     }  # fmt: skip
     if parts is None:
         return names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
@@ -17,7 +17,7 @@ from holdfast.core.outcome import Outcome
 from holdfast.errors import PolicyError
 from holdfast.guard.call import Setting
 from holdfast.guard.circuit import CircuitBreakerStrategy, LiveCircuit
-from holdfast.guard.plan import Plan, arrange, kind_of, strategies_of
+from holdfast.guard.plan import CHANGING, Plan, arrange, kind_of, strategies_of
 from holdfast.telemetry.events import Reloaded, ReloadFailed
 from holdfast.telemetry.hub import Hub, default_hub
 
@@ -190,12 +190,18 @@ class Guard:
             link = link[PARENT]
         return self.plan
 
-    @contextmanager
-    def override(self, *policies: Any) -> Iterator[None]:
+    def override(self, *policies: Any) -> Scope[None]:
         """Use other policies in a block, for this context only. Live state (breaker, bulkhead, limiter) stays.
 
-        Raises PolicyError for policies with shared state: those are changed for everybody, by `replace`.
+        A block, or a decorator of `def` and `async def`. Raises PolicyError when it begins for policies with shared
+        state: those are changed for everybody, by `replace`.
         """
+        from holdfast.guard.scope import Scope
+
+        return Scope(lambda: self._overridden(policies))
+
+    @contextmanager
+    def _overridden(self, policies: tuple[Any, ...]) -> Iterator[None]:
         fresh = [strategy for policy in policies for strategy in strategies_of(policy, self._setting)]
         for strategy in fresh:
             if hasattr(strategy, "adopt"):
@@ -241,16 +247,17 @@ class Guard:
         """
         hub = self._setting.hub
         try:
-            merged = (*(old for old in self.plan.policies if not self._replaced(old, policies)), *policies)
-            strategies = arrange(merged, self._setting, self._order)
-            for strategy in strategies:
-                self._migrate(strategy)
+            with CHANGING:
+                merged = (*(old for old in self.plan.policies if not self._replaced(old, policies)), *policies)
+                strategies = arrange(merged, self._setting, self._order)
+                for strategy in strategies:
+                    self._migrate(strategy)
+                old = self.plan
+                self._use(merged, strategies)
+                old.retire()
         except Exception as error:
             hub.emit(ReloadFailed(self.name, "", str(error)))
             raise
-        old = self.plan
-        self._use(merged, strategies)
-        old.retire()
         hub.emit(Reloaded(self.name))
 
     def _replaced(self, old: Any, policies: tuple[Any, ...]) -> bool:
@@ -265,8 +272,10 @@ class Guard:
 
     def _migrate(self, strategy: Any) -> None:
         for old in self.plan.strategies:
-            same = type(old) is type(strategy) and old is not strategy and hasattr(strategy, "adopt")
-            if same and old.policy_id == strategy.policy_id:
+            # A breaker that was handed in is shared with other guards, whose fused paths know its rules.
+            shared = type(old) is CircuitBreakerStrategy and any(old is policy for policy in self.plan.policies)
+            same = type(old) is type(strategy) and old is not strategy and hasattr(strategy, "adopt") and not shared
+            if same and getattr(old, "policy_id", None) == getattr(strategy, "policy_id", None):
                 strategy.adopt(old, self._setting.clock.monotonic())
 
     @property
@@ -296,6 +305,12 @@ class Guard:
         """The code that was generated for a decorated function."""
         return str(getattr(fn, "__holdfast_source__", ""))
 
+    def __copy__(self) -> Guard:
+        raise TypeError(f"guard {self.name!r} has live state and cannot be copied; make another Guard")
+
+    def __deepcopy__(self, memo: object) -> Guard:
+        return self.__copy__()
+
     def __repr__(self) -> str:
         return f"<Guard {self.name}: {', '.join(type(policy).__name__ for policy in self.plan.policies) or 'bare'}>"
 
@@ -305,6 +320,11 @@ def _exception_types(name: str, given: Any) -> tuple[type[BaseException], ...]:
     for kind in types:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise PolicyError(f"guard {name!r}: passthrough must be exception types, got {given!r}; use (KeyError,)")
+        if issubclass(kind, StopIteration | StopAsyncIteration):
+            raise PolicyError(
+                f"guard {name!r}: passthrough cannot be {kind.__name__}, which no coroutine can raise; "
+                "let the function return a sentinel instead"
+            )
     return types
 
 
@@ -312,7 +332,6 @@ def is_coroutine_function(fn: Callable[..., Any]) -> bool:
     """Whether calling `fn` gives a coroutine; sees through partials and objects with an async `__call__`."""
     if iscoroutinefunction(fn):
         return True
-    inner = getattr(fn, "func", None)  # functools.partial
-    if inner is not None and not isinstance(fn, FunctionType):
-        return is_coroutine_function(inner)
+    if isinstance(fn, partial):
+        return is_coroutine_function(fn.func)
     return not isinstance(fn, (FunctionType, type)) and iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004

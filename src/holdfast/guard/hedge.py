@@ -92,7 +92,7 @@ class LiveDurations:
 
     def __init__(self, min_samples: int) -> None:
         self._moving = MovingQuantile(max(200, min_samples))
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def record(self, seconds: float) -> None:
         with self._lock:
@@ -185,7 +185,7 @@ class Race:
         self._running: list[Run] = []  # those that have not been judged yet
         self._ended = False  # no more hedges
         self._over = False  # decided, or the caller is gone
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     async def run(self) -> Outcome[Any]:
         """The first accepted outcome, or the primary's."""
@@ -268,7 +268,7 @@ class Race:
         self._last_start = call.clock.monotonic()
         ctx = self._ctx.fork()
         ctx.call = branch = copy(call)
-        branch.fn, branch.trail, branch.reported, branch.cut = fn, [], 0, False
+        branch.fn, branch.trail, branch.reported, branch.cut = fn, [], 0, 0
         if number:
             branch.delay = self._last_start - self._began
         call.replay, call.wait, call.delay = None, 0.0, 0.0  # the primary has them

@@ -36,7 +36,7 @@ async def invoke(ctx: ResilienceContext) -> Outcome[Any]:
     except Exception as error:
         # The error's frames refer to this one, which refers to the call, and the call to the error. Letting go of the
         # call leaves no cycle to collect; our own line in the traceback is of no use to anybody.
-        error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ is not None else None
+        error.with_traceback(error.__traceback__.tb_next if error.__traceback__ is not None else None)
         try:
             return failed(call, ctx, error, monotonic() - started, CURRENT.get())
         finally:
@@ -64,7 +64,11 @@ def _replayed(call: Call, ctx: ResilienceContext, replay: Replay) -> Outcome[Any
         return call.time_out(replay.which, replay.limit, "ran out")
     if replay.error is not None:
         if isinstance(replay.error, call.setting.passthrough):
-            raise replay.error
+            error = replay.error
+            try:
+                raise error
+            finally:
+                del error, replay, call, ctx  # this frame is in its traceback: no cycle
         return failed(call, ctx, replay.error, service, replay.link)
     return returned(call, ctx, replay.value, service)
 
@@ -92,7 +96,8 @@ def failed(
     try:
         verdict = setting.classify(error)
     except Exception as fault:  # as above
-        fault.__context__ = error
+        if fault is not error:
+            fault.__context__ = error
         error, verdict = fault, OutcomeKind.TERMINAL_FAILURE
     if type(verdict) is not OutcomeKind or verdict is OutcomeKind.REJECTED:
         return _note(call, ctx, verdict, service, error=error)

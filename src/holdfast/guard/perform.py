@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.core.context import (
     CONTEXT,
     CURRENT,
+    LIMIT,
     Link,
     ResilienceContext,
     ambient_deadline,
@@ -64,6 +65,17 @@ async def perform(call: Call, chain: Next) -> Outcome[Any]:
     return outcome
 
 
+async def bypass(call: Call) -> Outcome[Any]:
+    """Just run the function, for a guard that is switched off: no strategy, no deadline, no record."""
+    ctx = ResilienceContext(call.operation_key, properties=call.properties, call=call)
+    parent = CURRENT.get()
+    token = CURRENT.set([call, parent, None if parent is None else parent[LIMIT], ctx])
+    try:
+        return await invoke(ctx)
+    finally:
+        CURRENT.reset(token)
+
+
 def _open_context(call: Call, parent: Link | None) -> ResilienceContext:
     replay = call.replay
     unseen = replay is None or replay.link is None or replay.link[CONTEXT] is None
@@ -100,7 +112,6 @@ async def within(call: Call, nxt: Next, ctx: ResilienceContext, limit: float | N
     outcome = await call.driver.bounded(lambda: nxt(ctx), at, call)
     if isinstance(outcome, Outcome):
         return in_time(call, outcome, at, limit, which)
-    call.cut = False
     return call.time_out(which, limit, "ran out")
 
 

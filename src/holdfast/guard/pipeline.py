@@ -362,4 +362,4 @@ async def _in_time(work: Coroutine[Any, Any, T]) -> T:
 class _Uncut:
     """Takes the mark that a running call would."""
 
-    cut = False
+    cut = 0

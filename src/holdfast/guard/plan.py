@@ -5,7 +5,9 @@ A plan never changes. Reloading a guard makes a new plan that takes over the liv
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from typing import Any, Final, Literal, Protocol, TypeVar
 
 from holdfast.core.clock import Clock
@@ -19,8 +21,7 @@ from holdfast.guard.circuit import CircuitBreakerStrategy, LiveCircuit
 from holdfast.guard.driver import drive
 from holdfast.guard.fallback import Fallback, FallbackStrategy
 from holdfast.guard.fuse import Parts, fusable, fuse
-from holdfast.guard.invoke import invoke
-from holdfast.guard.perform import interruption, link_chain, perform
+from holdfast.guard.perform import bypass, interruption, link_chain, perform
 from holdfast.guard.rate_limit import RateLimit, RateLimiterStrategy
 from holdfast.guard.retry import RetryStrategy
 from holdfast.guard.timeout import Timeout, TimeoutStrategy
@@ -36,6 +37,9 @@ CANONICAL_ORDER: Final = (
 )  # fmt: skip
 """Outermost first."""
 
+
+CHANGING: Final = threading.RLock()
+"""Held while a guard changes from one plan to another, never while a call runs."""
 
 S = TypeVar("S")
 
@@ -116,7 +120,7 @@ def arrange(policies: Iterable[Any], setting: Setting, order: tuple[str, ...] | 
     made = []
     for policy in policies:
         for strategy in strategies_of(policy, setting):
-            if hasattr(strategy, "adopt"):
+            if hasattr(strategy, "adopt") and strategy is not policy:
                 strategy.policy_id = getattr(policy, "id", None)
             made.append(strategy)
     kinds = [kind_of(strategy) for strategy in made]
@@ -173,7 +177,7 @@ class Plan:
         self.metrics = setting.meter is not None
         self.shut = self.replaced = False
         retry = self.first(RetryStrategy)
-        self.retry_domain = None if retry is None else retry.policy.domain
+        self.retry_domain = None if retry is None or retry.policy.attempts == 1 else retry.policy.domain
         self.circuit = _circuit_within_retry(strategies)
         self.parts: Parts | None = fusable(self) if fused else None
         # What only admits has nothing to tell the code inside: no tighter deadline, no retries to defer to.
@@ -189,7 +193,7 @@ class Plan:
     def retire(self, replaced: bool = True) -> None:
         """A newer plan has taken over (or has given way again)."""
         self.replaced = replaced
-        self.told(self.setting.hub.loud)
+        self.setting.hub.watch(self)
 
     @property
     def operation_key(self) -> str:
@@ -222,7 +226,7 @@ class Plan:
 
     def entry_for_moved(self, fn: Callable[..., Any] | None, is_async: bool) -> Callable[..., Any]:
         """This plan's entry for a function that was decorated under an older one."""
-        key = (fn, is_async)
+        key = (id(fn), is_async)  # the entry keeps fn alive, and not every callable can be hashed
         entry = self.moved.get(key)
         if entry is None:
             entry = self.moved[key] = self.entry(fn, is_async, True)
@@ -231,7 +235,10 @@ class Plan:
     def perform(self, call: Call) -> Coroutine[Any, Any, Outcome[Any]]:
         """Run a call through the strategies, or past them while the hub is switched off."""
         call.circuit = self.circuit
-        return perform(call, invoke if self.setting.hub.off else self.chain)
+        # A first attempt that was made under the strategies holds what they must give back.
+        if self.setting.hub.off and call.replay is None:
+            return bypass(call)
+        return perform(call, self.chain)
 
     def resume(self, is_async: bool) -> Callable[..., Any]:
         """A call whose first attempt was made by the fused path and did not simply succeed."""
@@ -255,12 +262,21 @@ class Plan:
             begun = ended if started is None else started
             cut = False
             if entry is not None:
-                from holdfast.guard.wheel import absorbed
+                from asyncio import CancelledError
 
-                cut = absorbed(entry, task) and type(failure).__name__ == "CancelledError"
+                from holdfast.guard.wheel import FIRED, absorbed
+
+                ours = absorbed(entry, task)
+                cut = ours and type(failure).__name__ == "CancelledError"
+                if failure is None and entry[FIRED] and not ours:
+                    self._abort(CancelledError(), ended - begun)
+                    raise CancelledError  # somebody else cancelled as well, and the function swallowed it
             if failure is not None and not cut and not isinstance(failure, Exception):
                 self._abort(failure, ended - begun)
-                raise failure
+                try:
+                    raise failure
+                finally:
+                    del failure  # this frame is in its traceback: no cycle
             replay = Replay(begun, ended, permit, link, failure, value, cut)
             if admitted is not None:
                 replay.admitted = admitted
@@ -305,7 +321,8 @@ def failed(outcome: Outcome[Any]) -> BaseException:
         trail = outcome.metadata.get("trail", ())
         story = ", ".join([a.kind if a.error is None else type(a.error).__name__ for a in trail])
         stopped = "" if outcome.stopped_by is None else f"; stopped by {outcome.stopped_by}"
-        error.add_note(f"{_NOTE}{outcome.attempts} attempts ({story}){stopped}")
+        with suppress(Exception):  # a frozen exception takes no notes
+            error.add_note(f"{_NOTE}{outcome.attempts} attempts ({story}){stopped}")
     return error.with_traceback(outcome._traceback)
 
 

@@ -96,7 +96,7 @@ class PrioritySlots:
         self.ageing = ageing
         self.running = 0
         self.waiting: tuple[deque[PriorityTicket], ...] = tuple(deque() for _ in Priority)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def take(self) -> bool:
         """Take a free slot, if there is one."""
@@ -117,9 +117,10 @@ class PrioritySlots:
     def leave(self, ticket: PriorityTicket) -> bool:
         """Stop waiting; True when the slot had been handed over already."""
         with self._lock:
-            if not ticket.granted:
+            granted, ticket.granted = ticket.granted, False
+            if not granted and ticket in self.waiting[ticket.priority]:
                 self.waiting[ticket.priority].remove(ticket)
-            return ticket.granted
+            return granted
 
     def give(self, now: float) -> None:
         """Give a slot back: to the most urgent who waits, first come first served within a class."""
@@ -169,7 +170,7 @@ class PrioritySlots:
 
     def _wake(self, chosen: list[PriorityTicket], now: float) -> None:
         for ticket in chosen:
-            if not ticket.waiter.wake():
+            if not ticket.waiter.wake() and self.leave(ticket):
                 self.give(now)  # its event loop is gone
 
 

@@ -82,7 +82,7 @@ class LiveBucket:
         self.policy = policy
         self.bucket = policy.bucket()
         self._parts: OrderedDict[Hashable, Bucket] = OrderedDict()
-        lock = threading.Lock()
+        lock = threading.RLock()
         # Bound once, for the fused path too: `with lock` costs twice as much.
         self.acquire, self.release = lock.acquire, lock.release
 
@@ -185,6 +185,7 @@ class RateLimiterStrategy:
     async def _admit(self, call: Call, ctx: ResilienceContext) -> Outcome[Any] | None:
         try:
             key = None if self.policy.by is None else self.policy.by(ctx)
+            hash(key)
         except Exception as fault:  # user code; its failure is the call's failure
             return Outcome(OutcomeKind.TERMINAL_FAILURE, None, fault, None, call.notes())
         now = call.clock.monotonic()

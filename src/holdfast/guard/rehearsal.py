@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 from holdfast.core.context import ResilienceContext
 from holdfast.core.outcome import Outcome
 from holdfast.errors import PolicyError
 from holdfast.guard.call import Next
 from holdfast.guard.guard import Guard
-from holdfast.guard.plan import Plan
+from holdfast.guard.plan import CHANGING, Plan
 from holdfast.guard.retry import RetryStrategy
 from holdfast.guard.scope import Scope
 from holdfast.machine.retry import Retry
-
-# Held while a guard changes from one plan to another, never while anything runs.
-_CHANGING: Final = threading.Lock()
 
 
 def rehearse(guard: Guard, attempts: int | None, wait: bool) -> Scope[None]:
@@ -53,7 +49,7 @@ class Rehearsal:
 
     def __enter__(self) -> None:
         guard = self._guard
-        with _CHANGING:
+        with CHANGING:
             before = guard.plan
             retry = before.first(RetryStrategy)
             if retry is None:
@@ -72,7 +68,7 @@ class Rehearsal:
     ) -> None:
         guard = self._guard
         self._over = True
-        with _CHANGING:
+        with CHANGING:
             now = plan = guard.plan
             while (rehearsal := _rehearsal_of(plan)) is not None and rehearsal._over:
                 assert rehearsal.plan_before is not None

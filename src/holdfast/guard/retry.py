@@ -26,7 +26,7 @@ class LiveBudget(BudgetLedger):
 
     def __init__(self, policy: Budget) -> None:
         super().__init__(policy)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def begin_execution(self) -> None:
         with self._lock:
@@ -77,7 +77,8 @@ class RetryStrategy:
         call: Call = ctx.call
         outer_domain = call.retry_domain
         deferred_to = self._deferred_to(call)
-        call.retry_domain = self.policy.domain
+        if self.policy.attempts != 1:
+            call.retry_domain = self.policy.domain
         if self.budget is not None:
             self.budget.begin_execution()
         try:

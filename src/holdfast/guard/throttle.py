@@ -34,7 +34,7 @@ class LiveThrottle:
 
     def __init__(self, policy: Throttle) -> None:
         self._ledger = ThrottleLedger(policy)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def figures(self, now: float) -> ThrottleFigures:
         """The numbers of this moment."""

@@ -58,7 +58,7 @@ class TimeoutStrategy:
         self.abandon = abandon
         self.which: TimeLimit = "attempt" if kind == "attempt_timeout" else "total"
         self.strays = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     async def execute(self, nxt: Next, ctx: ResilienceContext) -> Outcome[Any]:
         call: Call = ctx.call
@@ -105,6 +105,8 @@ class TimeoutStrategy:
         async def work() -> Outcome[Any]:
             nonlocal ended
             outcome = None
+            if call.setting.context:  # this thread has a copy of the caller's context
+                CURRENT.set(new_link(branch, _outside(CURRENT.get(), call), branch_ctx))
             try:
                 outcome = await nxt(branch_ctx)
                 return outcome

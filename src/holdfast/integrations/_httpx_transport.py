@@ -25,7 +25,7 @@ class TimedBody:
         self._deadline = deadline
         self._timeouts = timeouts
         self._guard = guard
-        self.cut = False  # set by the driver
+        self.cut = 0  # counted by the driver
 
     def __iter__(self) -> Iterator[bytes]:
         self._clamp()

@@ -125,6 +125,11 @@ class Circuit:
         return None if self.outage is None else self.outage.opened_by
 
     @property
+    def rule(self) -> str:
+        """What opened it, in words; empty while closed."""
+        return "" if self.outage is None else self.outage.rule
+
+    @property
     def rounds(self) -> int:
         """Failed half-open rounds since the last close."""
         return 0 if self.outage is None else self.outage.rounds

@@ -58,7 +58,7 @@ class Meter:
         self._sheds: list[tuple[str, str]] = []
         self.refused: list[tuple[str, str]] = []
         self._hub = hub
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def add(self, kind: OutcomeKind, duration: float) -> None:
         """Note a call of any kind."""
@@ -147,7 +147,7 @@ class Hub:
         self._enrichers = tuple(_Sink(self, enricher) for enricher in enrichers)
         self._meters: dict[str, Meter] = {}
         self._watchers: WeakSet[Watcher] = WeakSet()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def register(self, listener: Listener) -> None:
         """Add a listener; adding it again changes nothing.
@@ -293,7 +293,7 @@ def emit(event: GuardEvent) -> None:
     default_hub().emit(event)
 
 
-_FIRST_USE: Final = threading.Lock()
+_FIRST_USE: Final = threading.RLock()
 
 
 @cache
