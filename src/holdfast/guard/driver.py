@@ -27,7 +27,7 @@ CUT: Final = _Cut()
 
 
 class Cuttable(Protocol):
-    """The running call: `cut` counts time limits of ours that have fired, so that layers below know whose cancel it is."""
+    """The running call: `cut` counts our time limits that have fired, so that those below know whose cancel it is."""
 
     cut: int
 
