@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from typing import Any, Final, Literal, Protocol, TypeVar
 
 from holdfast.core.clock import Clock
@@ -321,8 +320,10 @@ def failed(outcome: Outcome[Any]) -> BaseException:
         trail = outcome.metadata.get("trail", ())
         story = ", ".join([a.kind if a.error is None else type(a.error).__name__ for a in trail])
         stopped = "" if outcome.stopped_by is None else f"; stopped by {outcome.stopped_by}"
-        with suppress(Exception):  # a frozen exception takes no notes
+        try:
             error.add_note(f"{_NOTE}{outcome.attempts} attempts ({story}){stopped}")
+        except Exception:  # a frozen exception takes no notes; it is raised all the same
+            pass
     return error.with_traceback(outcome._traceback)
 
 

@@ -96,6 +96,7 @@ class RetryStrategy:
         call: Call = ctx.call
         policy, rng, driver, loud = self.policy, call.setting.rng, call.driver, call.setting.hub.loud
         deadline, repeatable = ctx.deadline, self._repeatable(ctx)
+        conditional = deferred_to is not None or policy.health is not None or self.budget is not None
         made, wait = 1, 0.0
         while True:
             remaining = math.inf if deadline.at == math.inf else deadline.remaining()
@@ -105,7 +106,7 @@ class RetryStrategy:
                 return outcome
             if not isinstance(step, str):
                 wait = step if step == 0.0 or self._worth_waiting(call, step) else 0.0
-                step = self._forbidden(call, made, deferred_to)
+                step = self._forbidden(call, made, deferred_to) if conditional else None
             if step is not None:
                 return outcome.evolve(metadata={"stopped_by": step, "trail": call.trail})
             try:
