@@ -111,7 +111,7 @@ class GuardTimeout(HoldfastError, TimeoutError):
     """A time limit ended the call; the callee may have run, and may still be running."""
 
     def __init__(self, guard: str = "", limit: float | None = None, detail: str = "") -> None:
-        super().__init__(guard, limit, detail)
+        super().__init__()  # an OSError would take the fields for errno and file name
         self.guard = guard
         self.limit = limit
         self.detail = detail
@@ -119,6 +119,9 @@ class GuardTimeout(HoldfastError, TimeoutError):
     def __str__(self) -> str:
         text = self.detail or "timed out"
         return f"{self.guard or 'guard'}: {text}" + ("" if self.limit is None else f" after {self.limit:.3g} s")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.guard!r}, {self.limit!r}, {self.detail!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.guard, self.limit, self.detail)

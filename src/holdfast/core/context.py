@@ -217,6 +217,16 @@ def publish(link: Link) -> Token[Link | None]:
     return CURRENT.set(link)
 
 
+def withdraw(token: Token[Link | None] | None) -> None:
+    """Undo a `publish`; None undoes nothing."""
+    if token is None:
+        return
+    try:
+        CURRENT.reset(token)
+    except ValueError:
+        pass  # a coroutine that is collected after its loop has closed ends in another context than it began in
+
+
 def ambient_deadline(link: Link | None, clock: Clock) -> Deadline:
     """The deadline that the surrounding code set, told on `clock`."""
     limit = None if link is None else link[LIMIT]

@@ -23,6 +23,7 @@ from holdfast.core.context import (
     TypedKey,
     current_context,
     new_link,
+    withdraw,
 )
 from holdfast.core.outcome import Evidence, Outcome, OutcomeKind
 from holdfast.errors import CircuitOpen, PolicyError, PoolExhausted
@@ -123,7 +124,7 @@ class FailoverStrategy:
                 self._tell(call, notes.of_attempts(self.policy, OutcomeKind.TIMEOUT, None))
             raise
         finally:
-            CURRENT.reset(token)
+            withdraw(token)
         ctx.merge(inner)
         return self._settled(ctx, tour, ticket, notes, outcome, idempotent)
 

@@ -20,6 +20,7 @@ from holdfast.core.context import (
     context_of,
     forbid_retry,
     new_link,
+    withdraw,
 )
 from holdfast.core.outcome import Outcome
 from holdfast.errors import DeadlineExpired
@@ -57,8 +58,7 @@ async def perform(call: Call, chain: Next) -> Outcome[Any]:
         _interrupted(call, error)
         raise
     finally:
-        if token is not None:
-            CURRENT.reset(token)
+        withdraw(token)
     if outcome.stopped_by == "budget":
         forbid_retry(parent, outcome.error)
     _completed(call, ctx, outcome)
@@ -73,7 +73,7 @@ async def bypass(call: Call) -> Outcome[Any]:
     try:
         return await invoke(ctx)
     finally:
-        CURRENT.reset(token)
+        withdraw(token)
 
 
 def _open_context(call: Call, parent: Link | None) -> ResilienceContext:

@@ -169,9 +169,13 @@ class PrioritySlots:
         )
 
     def _wake(self, chosen: list[PriorityTicket], now: float) -> None:
-        for ticket in chosen:
-            if not ticket.waiter.wake() and self.leave(ticket):
-                self.give(now)  # its event loop is gone
+        while chosen:
+            lost = sum(not ticket.waiter.wake() and self.leave(ticket) for ticket in chosen)
+            if not lost:
+                return
+            with self._lock:  # their event loops are gone: the slots go on to the next
+                self.running -= lost
+                chosen = self._grant(now)
 
 
 async def await_slot(

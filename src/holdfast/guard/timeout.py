@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.check import check_seconds
-from holdfast.core.context import CURRENT, PARENT, ResilienceContext, new_link
+from holdfast.core.context import CURRENT, PARENT, ResilienceContext, new_link, withdraw
 from holdfast.core.outcome import Evidence, Outcome, OutcomeKind
 from holdfast.errors import PolicyError
 from holdfast.guard.call import ENDPOINT, Call, Next, TimeLimit
@@ -83,8 +83,7 @@ class TimeoutStrategy:
             else:
                 outcome = await within(call, nxt, inner, self.timeout_s, which)
         finally:
-            if token is not None:
-                CURRENT.reset(token)
+            withdraw(token)
         if outcome.stopped_by == "deadline" and deadline is not ctx.deadline:
             # Our own limit forbade the retry that was due, so it names the result.
             await discard(call, outcome)
