@@ -196,7 +196,7 @@ class _Writer:
         return [
             "bar_ = circuit_.bar",
             "if bar_ is not None:",
-            f"    left_ = bar_[0] - {'started_' if self.timed else 'monotonic_()'}",
+            f"    left_ = bar_[0] - {'started_' if self.timed and not admitted else 'monotonic_()'}",
             "    if left_ > 0:",
             "        error_ = circuit_open_(name_, left_)",
             "        error_.__cause__ = bar_[1]",
