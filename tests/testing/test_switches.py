@@ -307,3 +307,26 @@ def test_generators_and_classes_are_not_decorated() -> None:
     for target in (generator, async_generator, Flaky):
         with pytest.raises(TypeError, match="only def and async def"):
             disable(Hub())(target)  # type: ignore[type-var]
+
+
+def test_ending_a_trip_does_not_ask_for_the_open_time_under_the_circuits_lock():
+    clock, circuits, asked = ManualClock(), [], []
+
+    def open_for(rounds):
+        asked.extend((rounds, circuit._lock._is_owned()) for circuit in circuits)
+        return 10.0
+
+    guard = Guard("shop", Breaker(consecutive(1), open_for=open_for), clock=clock, telemetry=Hub())
+    circuits.append(guard.circuit)
+
+    def fails():
+        raise OSError
+
+    for _ in range(3):
+        guard.run(fails)
+        clock.advance(10)
+    with trip(guard):
+        pass
+    assert guard.circuit.rounds == 2
+    assert 2 in dict(asked)
+    assert not any(locked for _, locked in asked)

@@ -99,12 +99,12 @@ class LiveCircuit(Circuit):
         known = None if planned is None else planned.get(rounds)
         return self.policy.open_seconds(rounds) if known is None else known
 
-    def _plan_ahead(self) -> None:
-        """Ask a user's `open_for` for the next opening, while no lock is held."""
+    def _plan_ahead(self, *also: int) -> None:
+        """Ask a user's `open_for` for the next opening (and for other rounds), while no lock is held."""
         if callable(self.policy.open_for):
             outage = self.outage
             rounds = (0,) if outage is None else (outage.rounds, outage.rounds + 1)
-            self._planned = {n: self.policy.open_seconds(n) for n in rounds}
+            self._planned = {n: self.policy.open_seconds(n) for n in (*rounds, *also)}
         else:
             self._planned = None
 

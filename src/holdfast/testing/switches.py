@@ -137,6 +137,7 @@ class Memory:
             return
         circuit.command("enable")
         circuit.command("reset")
+        circuit._plan_ahead(int(self._snapshot["rounds"]))
         with circuit._lock:
             now = circuit._clock.monotonic()
             Circuit.restore(circuit, self._snapshot, now - self._at, now)
