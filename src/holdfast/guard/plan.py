@@ -53,16 +53,11 @@ class Owner(Protocol):
         ...
 
 
-class Policy(Protocol):
-    """A policy of its own: anything that can say which strategies it stands for."""
-
-    def strategies(self, setting: Setting) -> Iterable[ResilienceStrategy]: ...
-
-
 def strategies_of(policy: Any, setting: Setting) -> list[Any]:
     """The strategies that a policy stands for.
 
-    Raises PolicyError for something that is no policy.
+    A policy of another's making says so itself: its `strategies(setting)` gives them. Raises PolicyError for something
+    that is no policy.
     """
     name = setting.name
     match policy:
