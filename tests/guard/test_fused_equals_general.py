@@ -4,6 +4,9 @@ A trace is a list of actions; a call's attempts hold actions of their own, so ca
 reset, or opened by an inner call, while an outer call is under way. Both worlds have a manual clock, and dice that only
 depend on it.
 
+One test is for guards of a retry and a breaker at most, whose zero-wait retries stay on the fused path, with
+listeners that come in the middle of a call, functions that look at the context and errors that come from a call below.
+
 No two timers of a trace end at the same moment (limits lie off the grid on which calls sleep), because then either
 may win.
 """
@@ -20,27 +23,35 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast import (
+    AttemptCompleted,
     Breaker,
     Budget,
     Bulkhead,
+    CallCompleted,
     Fallback,
     Guard,
+    GuardEvent,
     Hub,
     InMemoryMetrics,
     Outcome,
+    OutcomeError,
+    OutcomeKind,
     RateLimit,
     Retry,
     Timeout,
     consecutive,
     count,
+    current_context,
     deadline,
     k_of_n,
     ratio,
     slow_ratio,
 )
+from holdfast.guard.call import IDEMPOTENT
+from holdfast.guard.retry import RetryStrategy
 from holdfast.testing.clock import ManualClock
 from tests.conftest import SIZE
-from tests.guard.colours import AsyncColour, Interrupted, SyncColour, _afinish, _finish
+from tests.guard.colours import AsyncColour, Interrupted, Recorder, SyncColour, _afinish, _finish
 
 GRID = 1 / 32  # calls sleep and wait multiples of this
 TOTAL_OFF, ATTEMPT_OFF, AMBIENT_OFF = 4 / 512, 3 / 512, 7 / 1024
@@ -56,6 +67,13 @@ class Hinted(OSError):
         self.retry_after = 1.0
 
 
+class Judged(OutcomeError):
+    """What a guard around another one sees of an outcome without an error."""
+
+    def __new__(cls) -> Any:
+        return OutcomeError(OutcomeKind.TIMEOUT)
+
+
 ENDS: dict[str, Any] = {
     "ok": None,
     "transient": OSError,
@@ -64,6 +82,10 @@ ENDS: dict[str, Any] = {
     "hinted": Hinted,
     "passed": Passed,
     "interrupted": Interrupted,
+    "cancelled": asyncio.CancelledError,
+    "judged": Judged,
+    "same": OSError,  # one exception object, raised again and again
+    "below": OSError,  # what the last call below has raised, if it has
 }
 
 
@@ -80,6 +102,18 @@ class Command:
 @dataclass(frozen=True)
 class Replace:
     policy: Any
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Somebody begins to listen to every call."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """The function looks at its context, and may declare that it must not be called twice."""
+
+    once: bool
 
 
 @dataclass(frozen=True)
@@ -108,11 +142,11 @@ overrides = seldom(st.builds(Retry, attempts=st.integers(1, 3), base=st.just(0.0
 ambients = seldom(st.sampled_from([-1.0, 0.25 + AMBIENT_OFF, 1 + AMBIENT_OFF, 3 + AMBIENT_OFF]))
 
 
-def calls(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Call]:
+def calls(inner: st.SearchStrategy[Any], ends: st.SearchStrategy[str] = ends) -> st.SearchStrategy[Call]:
     attempts = st.builds(Attempt, st.lists(inner, max_size=2).map(tuple), ends)
     return st.builds(
         Call,
-        st.lists(attempts, min_size=1, max_size=3).map(tuple),
+        st.lists(attempts, min_size=1, max_size=4).map(tuple),
         ambients,
         overrides,
         st.sampled_from([False] * 4 + [True]),
@@ -122,6 +156,11 @@ def calls(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Call]:
 
 simple_calls = calls(pauses)
 nested_calls = calls(st.one_of(pauses, pauses, commands, simple_calls))
+
+looks = st.builds(Look, st.booleans())
+failures = st.sampled_from(["ok"] * 2 + ["transient"] * 5 + ["hinted", "below"] * 2 + list(ENDS))
+inner_calls = calls(st.one_of(pauses, looks), failures)
+short_calls = calls(st.one_of(pauses, commands, looks, inner_calls, inner_calls, st.just(Listen())), failures)
 
 retries = st.builds(
     Retry,
@@ -176,11 +215,45 @@ actions = st.one_of(
 )
 traces = st.lists(actions, min_size=1, max_size=12)
 
+prompt_retries = st.builds(
+    Retry,
+    attempts=st.sampled_from([1, 2, 3, 3, 4]),
+    base=st.sampled_from([0.0] * 5 + [0.5]),
+    jitter=st.just("none"),
+    safety=st.sampled_from(["idempotent"] * 4 + ["always", "if_not_sent"]),
+    longest_hint=st.sampled_from([300.0, 0.5]),
+)
+short_policy_sets = st.tuples(
+    st.one_of(st.none(), prompt_retries, prompt_retries, prompt_retries), st.one_of(st.none(), st.none(), breakers)
+)
+short_traces = st.lists(
+    st.one_of(
+        short_calls,
+        short_calls,
+        short_calls,
+        short_calls,
+        pauses,
+        commands,
+        st.builds(Replace, st.one_of(prompt_retries, breakers)),
+    ),
+    min_size=1,
+    max_size=8,
+)
+OTHERS = (Retry(attempts=2, base=0.5), Timeout(total=7 + TOTAL_OFF))
+others = st.one_of(
+    st.just((Retry(attempts=2, base=0.5),)),
+    st.just((Retry(attempts=2, base=0.0),)),
+    st.just((Retry(attempts=3, base=0.0, domain="else"),)),
+    st.just((Retry(attempts=2, base=0.0, domain="else", budget=Budget(0.0, 0)),)),
+)
+
 
 class World:
     """A guard with everything it depends on, and a log of what could be seen."""
 
-    def __init__(self, policies: tuple[Any, ...], colour: Any, form: str, *, fused: bool) -> None:
+    def __init__(
+        self, policies: tuple[Any, ...], others: tuple[Any, ...], context: Any, colour: Any, form: str, *, fused: bool
+    ) -> None:
         self.colour = colour
         self.form = form
         self.clock = ManualClock()
@@ -194,10 +267,18 @@ class World:
             "rng": lambda: int(self.clock.monotonic() * 32) * 7 % 4 / 4,
             "passthrough": (Passed,),
             "fused": fused,
+            "context": context,
         }
+        self.context = context
         self.guard = Guard("x", *(policy for policy in policies if policy is not None), **options)
-        self.other = Guard("other", Retry(attempts=2, base=0.5), Timeout(total=7 + TOTAL_OFF), **options)
+        self.other = Guard("other", *others, **options)
+        retry = self.other.plan.first(RetryStrategy)
+        if retry is not None and retry.budget is not None:
+            retry.budget.acquire()  # somebody's retry that never ends: nothing is left for ours
         self.log: list[Any] = []
+        self.recorder = Recorder()
+        self.down = OSError("down")
+        self.below: BaseException | None = None
 
     def play(self, actions: Any) -> Generator[Any, Any, None]:
         for action in actions:
@@ -209,10 +290,21 @@ class World:
                         self.guard.circuit.command(verb)
                 case Replace(policy):
                     self.guard.replace(policy)
+                case Listen():
+                    self.guard.telemetry.register(self.recorder)
+                case Look(once):
+                    self.look(once)
                 case Call():
                     for _ in range(action.times):
                         yield from self.call(action)
             self.log.append((type(action).__name__, self.state()))
+
+    def look(self, once: bool) -> None:
+        context = current_context()
+        if context is not None and self.context == "always":  # else a guard may be transparent on the fused path
+            self.log.append(("context", context.operation_key, context.parent_call_id is None, context.properties))
+            if once:
+                context.set(IDEMPOTENT, False)
 
     def call(self, call: Call) -> Generator[Any, Any, None]:
         made = iter((*call.attempts, *[call.attempts[-1]] * 20))
@@ -222,20 +314,26 @@ class World:
             attempt = next(made)
             self.log.append(("attempt", self.clock.monotonic()))
             yield from self.play(attempt.actions)
-            if ENDS[attempt.end] is not None:
-                raise ENDS[attempt.end]
-            return "value"
+            if attempt.end == "ok":
+                return "value"
+            if attempt.end == "below" and self.below is not None:
+                raise self.below
+            raise self.down if attempt.end == "same" else ENDS[attempt.end]()
 
         fn = self.colour.fn(body)
-        scopes = [] if call.ambient is None else [deadline(call.ambient, clock=self.clock)]
-        scopes += [] if call.override is None else [guard.override(call.override)]
+        heeds = self.context is not False
+        scopes = [] if call.ambient is None or not heeds else [deadline(call.ambient, clock=self.clock)]
+        scopes += [] if call.override is None or not heeds else [guard.override(call.override)]
         for scope in scopes:
             scope.__enter__()
         try:
             result = yield self.invoke(guard, fn)
             self.log.append(seen(result))
-        except (Passed, Interrupted, Exception) as error:
-            self.log.append(("raised", type(error), type(error.__cause__), getattr(error, "retry_after", None)))
+            self.below = result.error if isinstance(result, Outcome) else None
+        except (Interrupted, asyncio.CancelledError, Exception) as error:
+            hint, notes = getattr(error, "retry_after", None), getattr(error, "__notes__", None)
+            self.log.append(("raised", type(error), type(error.__cause__), hint, notes))
+            self.below = error
         finally:
             for scope in reversed(scopes):
                 scope.__exit__(None, None, None)
@@ -279,26 +377,40 @@ def seen(result: Any) -> Any:
         "stopped_by": result.stopped_by,
         "late": (result.late, result.metadata.get("result")),
         "fallback": result.detail if result.is_success else None,
-        "trail": [(a.kind, a.wait, a.delay, a.service) for a in result.metadata.get("trail", ())]
-        if result.is_failure
-        else None,
+        "trail": [
+            (a.number, a.kind, a.wait, a.delay, a.service, type(a.error)) for a in result.metadata.get("trail", ())
+        ],
     }
 
 
-def history(policies: tuple[Any, ...], trace: Any, is_async: bool, form: str, *, fused: bool) -> World:
+def history(guards: tuple[Any, ...], trace: Any, is_async: bool, form: str, *, fused: bool) -> World:
     if not is_async:
-        world = World(policies, SyncColour(), form, fused=fused)
+        world = World(*guards, SyncColour(), form, fused=fused)
         _finish(world.play(trace))
         return world
     with asyncio.Runner() as runner:
-        world = World(policies, AsyncColour(runner), form, fused=fused)
+        world = World(*guards, AsyncColour(runner), form, fused=fused)
         runner.run(_afinish(world.play(trace)))
     return world
 
 
+def heard(event: GuardEvent) -> Any:
+    """What a listener can tell of an event; None where the paths may differ.
+
+    Who begins to listen while the first attempt of a call is under way is not told if that one succeeds.
+    """
+    if isinstance(event, CallCompleted) and event.outcome is OutcomeKind.SUCCESS and event.attempts == 1:
+        return None
+    if isinstance(event, AttemptCompleted) and event.outcome is OutcomeKind.SUCCESS and event.number == 0:
+        return None
+    fields = {name: getattr(event, name) for name in event.field_names() if not name.endswith("call_id")}
+    return type(event).__name__, fields
+
+
 def show(world: World) -> Any:
     counted = world.metrics.snapshot()
-    return world.log, world.clock.slept, {key: value for key, value in counted.items() if key != "duration_s"}
+    told = [said for event in world.recorder.events if (said := heard(event)) is not None]
+    return world.log, world.clock.slept, told, {key: value for key, value in counted.items() if key != "duration_s"}
 
 
 def slow_calls(*policies: Any, times: int = 1) -> dict[str, Any]:
@@ -318,8 +430,28 @@ def slow_calls(*policies: Any, times: int = 1) -> dict[str, Any]:
 @example(**slow_calls(Breaker(consecutive(1)), times=2))  # the refusal had no cause
 @given(policies=policy_sets, trace=traces, form=st.sampled_from(["run", "call", "decorated"]))
 def test_random_traces_come_to_the_same_on_both_paths(is_async: bool, policies: Any, trace: Any, form: str) -> None:
-    fused = history(policies, trace, is_async, form, fused=True)
-    general = history(policies, trace, is_async, form, fused=False)
+    compare((policies, OTHERS, True), trace, is_async, form)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@settings(max_examples=300 * SIZE, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    policies=short_policy_sets,
+    others=others,
+    context=st.sampled_from([True, "always", False]),
+    trace=short_traces,
+    form=st.sampled_from(["run", "call", "decorated"]),
+)
+def test_random_traces_of_prompt_retries_come_to_the_same_on_both_paths(
+    is_async: bool, policies: Any, others: Any, context: Any, trace: Any, form: str
+) -> None:
+    compare((policies, others, context), trace, is_async, form)
+
+
+def compare(guards: tuple[Any, ...], trace: Any, is_async: bool, form: str) -> None:
+    fused = history(guards, trace, is_async, form, fused=True)
+    general = history(guards, trace, is_async, form, fused=False)
     for left, right in zip(fused.log, general.log, strict=False):
         assert left == right
     assert show(fused) == show(general)
@@ -337,7 +469,7 @@ def test_random_traces_come_to_the_same_in_both_colours_where_nothing_is_cut(pol
     trace = [
         uncut(action) for action in trace if not (isinstance(action, Replace) and isinstance(action.policy, Timeout))
     ]
-    sync, loop = (history(policies, trace, is_async, "run", fused=True) for is_async in (False, True))
+    sync, loop = (history((policies, OTHERS, True), trace, is_async, "run", fused=True) for is_async in (False, True))
     for left, right in zip(sync.log, loop.log, strict=False):
         assert left == right
     assert show(sync) == show(loop)

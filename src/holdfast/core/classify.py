@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from holdfast.core.outcome import Evidence, OutcomeKind, Verdict
 from holdfast.errors import GuardRejected, OutcomeError
 
 Classifier = Callable[[BaseException], OutcomeKind | Verdict]
 ResultClassifier = Callable[[Any], OutcomeKind | Verdict | None]
+K = TypeVar("K")
 
 # The first of these among an exception's bases, in method resolution order, decides; GuardTimeout is a TimeoutError.
 _KINDS: Final[dict[type[BaseException], OutcomeKind]] = {
@@ -41,17 +42,35 @@ _MUTE: Final = frozenset(
 _UNAUTHENTICATED: Final = frozenset({401, 407})
 
 
-class _ByType(dict[type, OutcomeKind]):
-    """Remembers the kind of each exception type it was asked for; bounded, for types may be made at run time."""
+class _ByType(dict[type, K]):
+    """Remembers what was found out about each exception type; bounded, for types may be made at run time."""
 
-    def __missing__(self, error_type: type[BaseException]) -> OutcomeKind:
-        kind = next((_KINDS[base] for base in error_type.__mro__ if base in _KINDS), OutcomeKind.TRANSIENT_FAILURE)
+    __slots__ = ("_find",)
+
+    def __init__(self, find: Callable[[type[BaseException]], K]) -> None:
+        self._find = find
+
+    def __missing__(self, error_type: type[BaseException]) -> K:
+        found = self._find(error_type)
         if len(self) < 1024:
-            self[error_type] = kind
-        return kind
+            self[error_type] = found
+        return found
 
 
-_kind_of: Final = _ByType().__getitem__
+def _by_bases(error_type: type[BaseException]) -> OutcomeKind:
+    return next((_KINDS[base] for base in error_type.__mro__ if base in _KINDS), OutcomeKind.TRANSIENT_FAILURE)
+
+
+def _by_type_alone(error_type: type[BaseException]) -> OutcomeKind | None:
+    if not issubclass(error_type, Exception) or error_type is OutcomeError:
+        return None
+    kind = _kind_of(error_type)
+    return None if kind is OutcomeKind.REJECTED else kind
+
+
+_kind_of: Final = _ByType(_by_bases).__getitem__
+plain_kind: Final = _ByType(_by_type_alone).__getitem__
+"""The kind of a failure of that type, where `default_classify` looks at nothing else; None for what is no failure."""
 
 
 def default_classify(error: BaseException) -> OutcomeKind:

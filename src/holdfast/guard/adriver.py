@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from holdfast.core.clock import Clock
@@ -25,6 +26,10 @@ class AsyncDriver:
 
     async def sleep(self, seconds: float) -> None:
         await self.clock.asleep(seconds)
+
+    async def offload(self, work: Callable[[], T]) -> T:
+        # A caller that is cancelled meanwhile does not undo it.
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, copy_context().run, work))
 
     def waiter(self) -> LoopWaiter:
         return LoopWaiter()

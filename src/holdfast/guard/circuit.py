@@ -4,29 +4,60 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from itertools import cycle
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.core.clock import Clock
 from holdfast.core.context import ResilienceContext
 from holdfast.core.outcome import Evidence, Outcome, OutcomeKind
 from holdfast.errors import CircuitOpen, GuardTimeout
 from holdfast.guard.call import Call, Next
-from holdfast.machine.breaker import Breaker, CircuitState
-from holdfast.machine.circuit import Change, Circuit, Permit, Refusal
+from holdfast.machine.breaker import Breaker, CircuitState, Control, Trigger
+from holdfast.machine.circuit import Change, Circuit, Outage, Permit, Refusal
 from holdfast.machine.trip import consecutive
 from holdfast.telemetry.events import CircuitStateChanged
 from holdfast.telemetry.hub import Hub
+
+FETCHING_S: Final = 0.1
+"""When to come back to a circuit that waits for leave to probe."""
 
 # A lock is as large as all the rest of a closed circuit, so many circuits share some. It is only ever held for a
 # decision of the machine, and never together with another lock.
 _next_lock: Final = cycle([threading.RLock() for _ in range(64)]).__next__
 
 
-class LiveCircuit(Circuit):
-    """A circuit that threads and loops may share: every decision under one lock, every event after it."""
+class Remote(Protocol):
+    """Whoever shares a circuit with other processes. All but `nudge` is asked under the circuit's lock: no I/O."""
 
-    __slots__ = ("_clock", "_hub", "_lock", "_planned", "_untold", "name")
+    def moves(self, trigger: Trigger, now: float) -> bool:
+        """The circuit is about to move; False to keep it where it is."""
+        ...
+
+    def lets_probe(self, now: float) -> bool:
+        """Whether a probe may go that the circuit itself would let go."""
+        ...
+
+    def asked(self, answer: Permit | Refusal, now: float) -> None:
+        """A call was admitted or refused while the circuit was not closed."""
+        ...
+
+    def judges(self, outage: Outage, now: float, error: BaseException | None) -> bool:
+        """A probe was settled; True if its result was taken, and the verdict will come from elsewhere."""
+        ...
+
+    def nudge(self) -> None:
+        """No lock is held: the time to wake whoever has something to do."""
+        ...
+
+
+class LiveCircuit(Circuit):
+    """A circuit that threads and loops may share: every decision under one lock, every event after it.
+
+    With a `remote`, other processes share it too. A call never waits for them: what they decide comes by `follow`.
+    """
+
+    __slots__ = ("_clock", "_hub", "_lock", "_planned", "_untold", "name", "remote")
 
     def __init__(self, name: str, policy: Breaker, clock: Clock, hub: Hub) -> None:
         super().__init__(policy, clock.monotonic())
@@ -36,15 +67,30 @@ class LiveCircuit(Circuit):
         self._lock = _next_lock()
         self._untold: deque[Change] | None = None
         self._planned: dict[int, float] | None = None
+        self.remote: Remote | None = None
         self._plan_ahead()
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @property
+    def lock(self) -> threading.RLock:
+        """What its `remote` holds to look at it; for a moment only, and never together with another lock."""
+        return self._lock
 
     def admit(self, now: float) -> Permit | Refusal:
         """A permit to call, or why not. A permit must be settled by `finish`."""
         with self._lock:
             answer = self.acquire(now)
+            remote = None if self.gate else self.remote
+            if remote is not None:
+                remote.asked(answer, now)
             told = self._changes is not None and self._collect()
         if told:
             self._tell()
+        if remote is not None:
+            remote.nudge()
         return answer
 
     def finish(
@@ -61,6 +107,8 @@ class LiveCircuit(Circuit):
             told = self._changes is not None and self._collect()
         if told:
             self._tell()
+        if self.remote is not None:
+            self.remote.nudge()
 
     def succeed(self, permit: int, now: float, duration: float) -> None:
         """The fused path's `finish` for a success."""
@@ -91,13 +139,61 @@ class LiveCircuit(Circuit):
     def look(self, reader: str) -> Any:
         """What `peek`, `failure_count`, `figures` or `snapshot` say now."""
         with self._lock:
-            return getattr(Circuit, reader)(self, self._clock.monotonic())
+            return getattr(self, reader)(self._clock.monotonic())
+
+    def knock(self) -> Refusal | None:
+        """What a call would be told now. Where leave for a probe must come from the others, it is asked for."""
+        with self._lock:
+            now = self._clock.monotonic()
+            refusal, remote = self.peek(now), self.remote
+            if refusal is not None and remote is not None:
+                remote.asked(refusal, now)
+        if remote is not None:
+            remote.nudge()
+        return refusal
+
+    def follow(self, decide: Callable[[float], tuple[Trigger, Outage | None] | None], *rounds: int) -> None:
+        """Move as `decide` says, which is asked under the lock; `rounds` are those of an outage that it may make."""
+        self._plan_ahead(*rounds)
+        with self._lock:
+            now = self._clock.monotonic()
+            step = decide(now)
+            if step is not None:
+                self._move(step[0], now, step[1])
+            told = self._collect()
+        if told:
+            self._tell()
+
+    def judge_alone(self) -> None:
+        """Nobody else will judge the probes that were settled so far: do it here."""
+        with self._lock:
+            outage = self.outage
+            if outage is not None and outage.probed and self.state is CircuitState.HALF_OPEN:
+                super()._judge(outage, self._clock.monotonic(), None)
+            told = self._collect()
+        if told:
+            self._tell()
+
+    def peek(self, now: float) -> Refusal | None:
+        refusal = super().peek(now)
+        remote, outage = self.remote, self.outage
+        if refusal is not None or remote is None or outage is None or self.control is not Control.AUTO:
+            return refusal
+        return None if remote.lets_probe(now) else Refusal(FETCHING_S, outage.opened_by, self.state, outage.rule)
 
     def open_seconds(self, rounds: int) -> float:
         # A function of the user's should not run under the lock, so it was asked ahead where that was possible.
         planned = self._planned
         known = None if planned is None else planned.get(rounds)
         return self.policy.open_seconds(rounds) if known is None else known
+
+    def _judge(self, outage: Outage, now: float, error: BaseException | None) -> None:
+        if self.remote is None or not self.remote.judges(outage, now, error):
+            super()._judge(outage, now, error)
+
+    def _move(self, trigger: Trigger, now: float, outage: Outage | None) -> None:
+        if self.remote is None or self.remote.moves(trigger, now):
+            super()._move(trigger, now, outage)
 
     def _plan_ahead(self, *also: int) -> None:
         """Ask a user's `open_for` for the next opening (and for other rounds), while no lock is held."""
@@ -122,6 +218,8 @@ class LiveCircuit(Circuit):
     def _tell(self) -> None:
         """Emit what has changed, in order, by one thread at a time and with no lock held."""
         self._plan_ahead()
+        if self.remote is not None:
+            self.remote.nudge()
         while True:
             with self._lock:
                 if not self._untold:

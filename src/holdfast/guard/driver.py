@@ -58,6 +58,10 @@ class Driver(Protocol):
 
     async def sleep(self, seconds: float) -> None: ...
 
+    async def offload(self, work: Callable[[], T]) -> T:
+        """Run blocking work of ours without blocking the event loop, if there is one."""
+        ...
+
     def waiter(self) -> Waiter: ...
 
     def park(self, waiter: Any, seconds: float | None) -> Awaitable[bool]:
@@ -111,6 +115,9 @@ class SyncDriver:
 
     async def sleep(self, seconds: float) -> None:
         self.clock.sleep(seconds)
+
+    async def offload(self, work: Callable[[], T]) -> T:
+        return work()
 
     def waiter(self) -> ThreadWaiter:
         return ThreadWaiter()

@@ -3,8 +3,9 @@
 A call that succeeds at the first attempt needs no outcome, no context object and no coroutine per strategy. `fuse`
 writes the few lines that such a call needs, with the guarded function's own signature, and compiles them once.
 Everything else leaves to the general path, where the rules are: by `divert` before anything was taken or run, by
-`resume` after a first attempt that did not simply succeed. Nothing is decided here; a test runs random traces through
-both paths.
+`resume` after a first attempt that did not simply succeed. A plan with a `ShortWay` is asked after a failure first:
+while the next attempt may follow at once it is made here, and `carry_on` leaves. Nothing is decided here; a test runs
+random traces through both paths.
 
 `Guard.source(fn)` shows what was written for a function.
 """
@@ -22,6 +23,7 @@ from holdfast.core.context import CURRENT, Scope
 from holdfast.core.outcome import Outcome, OutcomeKind, outcome_of
 from holdfast.errors import CircuitOpen
 from holdfast.guard.bulkhead import BulkheadStrategy
+from holdfast.guard.call import Replay
 from holdfast.guard.circuit import CircuitBreakerStrategy
 from holdfast.guard.fallback import FallbackStrategy
 from holdfast.guard.invoke import refuse_coroutine
@@ -115,6 +117,7 @@ class _Writer:
         self.outcome = outcome
         self.generic = generic
         self.metrics = plan.metrics
+        self.kept = plan.setting.keeper is not None
         self.heeds = plan.context is not False
         self.publishes = plan.publishes
         self.wait = "await " if is_async else ""
@@ -128,6 +131,7 @@ class _Writer:
         bulkhead = self.parts.bulkhead
         self.waits = is_async and bulkhead is not None and (bulkhead.max_wait, limit, rate) == (None,) * 3
         self.begun = "begun_" if self.waits else "started_"
+        self.goes_on = plan.short_way is not None
         self.budgeted = self.parts.retry is not None and self.parts.retry.budget is not None
 
     def text(self) -> str:
@@ -146,8 +150,7 @@ class _Writer:
             "    failure_ = error_",
             "else:",
             *_indent(self.success()),
-            *self.close_scope(),
-            *self.resume("failure_"),
+            *(self.go_on() if self.goes_on else [*self.close_scope(), *self.resume("failure_")]),
         ]
 
     def heed(self) -> list[str]:
@@ -187,19 +190,19 @@ class _Writer:
         """The quick no of an open circuit, where nothing outside the breaker must see the call first."""
         parts = self.parts
         outside = not admitted and (parts.bulkhead is not None or parts.rate_limit is not None)
-        if outside or parts.fallback is not None:
+        if outside or parts.fallback is not None or self.kept:
             return self.divert()
         noted = ["note_refusal_(refusal_)", f"if len_(refused_) >= {BATCH}:", "    fold_()"] if self.metrics else []
-        told = ["try:", "    raise error_", "finally:", "    del error_"]
+        # Raised as it is made: a name for it in this frame, which its traceback holds, would have to be deleted.
+        told = ["raise circuit_open_(name_, left_) from bar_[1]"]
         if self.outcome:
-            told = ["return rejected_(error_, 0, rule=circuit_.rule)"]
+            told = ["error_ = circuit_open_(name_, left_)", "error_.__cause__ = bar_[1]"]
+            told += ["return rejected_(error_, 0, rule=circuit_.rule)"]
         return [
             "bar_ = circuit_.bar",
             "if bar_ is not None:",
             f"    left_ = bar_[0] - {'started_' if self.timed and not admitted else 'monotonic_()'}",
             "    if left_ > 0:",
-            "        error_ = circuit_open_(name_, left_)",
-            "        error_.__cause__ = bar_[1]",
             *_indent(_indent([*noted, *told])),
             *self.divert(),
         ]
@@ -242,7 +245,8 @@ class _Writer:
 
     def success(self) -> list[str]:
         limit, lines = self.parts.limit, self.close_scope()
-        if self.timed:
+        took = "took_" if limit is not None or self.heeds_success == "always" else "monotonic_() - started_"
+        if took == "took_":
             lines += ["ended_ = monotonic_()", "took_ = ended_ - started_"]
         if limit is not None:
             late = f"took_ > {limit!r}" + (" or entry_[2]" if self.on_wheel else "")
@@ -255,7 +259,7 @@ class _Writer:
         if not self.is_async:
             lines += ["if type_(result_) is coroutine_:", f"    refuse_coroutine_({self.fn}, result_)"]
         if self.metrics:
-            lines += ["note_(took_)", f"if len_(pending_) >= {BATCH}:", "    fold_()"]
+            lines += [f"note_({took})", f"if len_(pending_) >= {BATCH}:", "    fold_()"]
         value = "outcome_of_(success_, result_, None, None, None, None, None, 1, None)" if self.outcome else "result_"
         return [*lines, f"return {value}"]
 
@@ -275,6 +279,38 @@ class _Writer:
         outcome = f"{self.wait}divert_({self.handed})"
         return [f"return {outcome}" if self.outcome else f"return delivered_({outcome})"]
 
+    def go_on(self) -> list[str]:
+        """Make further attempts while one follows the other at once; leave, or say what came of the call."""
+        started = "started_" if self.timed else "None"
+        permit = "permit_" if self.parts.breaker is not None else "0"
+        link = "link_" if self.publishes else "None"
+        weigh = f"step_ = weigh_(trail_, failure_, result_, {started}, begun_, permit_, {link})"
+        refused = ["if type_(result_) is coroutine_:", f"    refuse_coroutine_({self.fn}, result_)"]
+        attempts = [
+            f"trail_, result_, step_, begun_, permit_ = [], None, None, {started}, {permit}",
+            weigh,
+            "while type_(step_) is number_:",
+            "    permit_, begun_, failure_ = step_, monotonic_(), None",
+            "    try:",
+            *_indent(_indent(self.run())),
+            "    except anything_ as error_:",
+            "        failure_, result_ = error_, None",
+            *_indent([] if self.is_async else refused),
+            f"    {weigh}",
+        ]
+        scoped = ["try:", *_indent(attempts), "finally:", *_indent(self.close_scope())] if self.publishes else attempts
+        left = f"{self.wait}carry_on_({self.fn}, ({self.signature.positional}), {{{self.signature.keywords}}}, step_)"
+        value = ["if step_.kind.has_value:", "    return step_.value", "failure_ = failed_(step_)", "raise failure_"]
+        return [
+            "try:",
+            *_indent(scoped),
+            "    if type_(step_) is replay_:",
+            f"        step_ = {left}",
+            *_indent(["return step_"] if self.outcome else value),
+            "finally:",
+            "    failure_ = trail_ = step_ = None",  # this frame is in their tracebacks
+        ]
+
     def resume(self, failure: str, result: str = "None") -> list[str]:
         """Go on from a first attempt, and raise what comes of it from here: every frame in between would cost."""
         facts = (
@@ -292,14 +328,11 @@ class _Writer:
             "try:",
             f"    outcome_ = {going_on}",
             "    if outcome_.kind.has_value:",
-            "        value_ = outcome_.value",
-            "        del outcome_",
-            "        return value_",
+            "        return outcome_.value",
             "    failure_ = failed_(outcome_)",
-            "    del outcome_",
             "    raise failure_",
             "finally:",
-            "    del failure_",  # this frame is in its traceback
+            "    failure_ = outcome_ = None",  # this frame is in its traceback
         ]
 
 
@@ -314,10 +347,13 @@ def _names(plan: Plan, parts: Parts | None, fn: Callable[..., Any] | None, is_as
         "failed_": failed, "outcome_of_": outcome_of, "success_": OutcomeKind.SUCCESS, "rejected_": Outcome.rejected,
         "current_": CURRENT.get, "publish_": CURRENT.set, "reset_": CURRENT.reset, "coroutine_": CoroutineType,
         "refuse_coroutine_": refuse_coroutine, "type_": type, "len_": len, "no_slot_": IndexError,
-        "anything_": BaseException, "wrong_": ValueError, "ended_scope_": Scope(setting.name, setting.clock),
+        "number_": int, "replay_": Replay, "anything_": BaseException, "wrong_": ValueError,
+        "ended_scope_": Scope(setting.name, setting.clock),
     }  # fmt: skip
     if parts is None:
         return names
+    if plan.short_way is not None:
+        names |= {"weigh_": plan.short_way.weigh, "carry_on_": plan.carry_on(is_async)}
     if meter is not None:
         names |= {"pending_": meter.pending, "note_": meter.pending.append, "fold_": meter.fold}
         names |= {"refused_": meter.refused, "note_refusal_": meter.refused.append}

@@ -15,7 +15,7 @@ from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.context import CURRENT, LIMIT, PARENT, SOURCE, ResilienceContext, ambient_deadline, context_of
 from holdfast.core.outcome import Outcome
 from holdfast.errors import PolicyError
-from holdfast.guard.call import Setting
+from holdfast.guard.call import Keeper, Setting
 from holdfast.guard.circuit import CircuitBreakerStrategy, LiveCircuit
 from holdfast.guard.plan import CHANGING, Plan, arrange, kind_of, strategies_of
 from holdfast.telemetry.events import Reloaded, ReloadFailed
@@ -54,7 +54,8 @@ class Guard:
 
     A guard that bounds or repeats the call (Timeout, Retry) publishes a context for the code inside; one that only
     admits (Breaker, Bulkhead, RateLimit) is transparent, unless `context="always"`. Ambient deadlines and overrides
-    are heeded either way; with `context=False` they are not.
+    are heeded either way; with `context=False` they are not. A `keeper` is told of every call that did not simply
+    succeed; `hold.guard(..., dead_letter=True)` gives one that keeps them.
 
     Raises PolicyError for policies that cannot work together.
     """
@@ -73,6 +74,7 @@ class Guard:
         metrics: bool = True,
         context: bool | Literal["always"] = True,
         fused: bool = True,
+        keeper: Keeper | None = None,
     ) -> None:
         if not name or not isinstance(name, str):
             raise PolicyError(f"a guard needs a name, got {name!r}; it is how metrics and errors speak of it")
@@ -97,6 +99,7 @@ class Guard:
             passthrough=_exception_types(name, passthrough),
             metrics=metrics,
             context=context is not False,
+            keeper=keeper,
         )
         self._use(policies, arrange(policies, self._setting, order))
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from holdfast.core.classify import retry_after_hint
 from holdfast.core.context import CURRENT, Link, ResilienceContext, retry_forbidden
 from holdfast.core.outcome import Outcome, OutcomeKind, Verdict, outcome_of
 from holdfast.errors import GuardTimeout
+from holdfast.guard.call import ENDPOINT, Call, Replay, attempt_of
 
-if TYPE_CHECKING:
-    pass
-
-from holdfast.guard.call import ENDPOINT, Attempt, Call, Replay
+# Looking a member up in its class costs as much as a call.
+SUCCESS, REJECTED = OutcomeKind.SUCCESS, OutcomeKind.REJECTED
+TERMINAL_FAILURE, TIMEOUT = OutcomeKind.TERMINAL_FAILURE, OutcomeKind.TIMEOUT
 
 
 async def invoke(ctx: ResilienceContext) -> Outcome[Any]:
@@ -46,7 +46,7 @@ async def invoke(ctx: ResilienceContext) -> Outcome[Any]:
             del call, ctx
     except BaseException:
         if call.cut:
-            call.record(OutcomeKind.TIMEOUT, monotonic() - started, None, ctx.get(ENDPOINT))
+            call.record(TIMEOUT, monotonic() - started, None, ctx.get(ENDPOINT))
         raise
     if type(value) is CoroutineType:
         refuse_coroutine(call.fn, value)
@@ -63,7 +63,7 @@ def _replayed(call: Call, ctx: ResilienceContext, replay: Replay) -> Outcome[Any
     service = replay.ended - replay.admitted
     call.wait = replay.admitted - replay.started
     if replay.timed_out:
-        call.record(OutcomeKind.TIMEOUT, service, None, None)
+        call.record(TIMEOUT, service, None, None)
         return call.time_out(replay.which, replay.limit, "ran out")
     if replay.error is not None:
         if isinstance(replay.error, call.setting.passthrough):
@@ -83,12 +83,12 @@ def returned(call: Call, ctx: ResilienceContext, value: Any, service: float) -> 
         try:
             verdict = judge(value)
         except Exception as error:  # a classifier is user code; its failure is the call's failure
-            return _note(call, ctx, OutcomeKind.TERMINAL_FAILURE, service, error=error)
-    if verdict is None or verdict is OutcomeKind.SUCCESS:
-        call.record(OutcomeKind.SUCCESS, service, None, ctx.get(ENDPOINT))
+            return _note(call, ctx, TERMINAL_FAILURE, service, error=error)
+    if verdict is None or verdict is SUCCESS:
+        call.record(SUCCESS, service, None, ctx.get(ENDPOINT))
         made = len(call.trail)
         notes = call.notes() if made > 1 else None
-        return outcome_of(OutcomeKind.SUCCESS, value, None, None, notes, None, None, made, None)
+        return outcome_of(SUCCESS, value, None, None, notes, None, None, made, None)
     return _note(call, ctx, verdict, service, value=value)
 
 
@@ -101,11 +101,11 @@ def failed(
     except Exception as fault:  # as above
         if fault is not error:
             fault.__context__ = error
-        error, verdict = fault, OutcomeKind.TERMINAL_FAILURE
-    if type(verdict) is not OutcomeKind or verdict is OutcomeKind.REJECTED:
+        error, verdict = fault, TERMINAL_FAILURE
+    if type(verdict) is not OutcomeKind or verdict is REJECTED:
         return _note(call, ctx, verdict, service, error=error)
     made = len(trail)
-    trail.append(Attempt(made, verdict, call.wait, call.delay, service, error, ctx.get(ENDPOINT)))
+    trail.append(attempt_of(made, verdict, call.wait, call.delay, service, error, ctx.get(ENDPOINT)))
     call.wait = call.delay = 0.0
     hint = retry_after_hint(error, setting.clock.wall)
     notes: dict[str, Any] = {"trail": trail}
@@ -133,7 +133,7 @@ def _note(
             f"guard {call.setting.name!r}: a classifier must give an OutcomeKind or Verdict, got {verdict!r}"
         )
         fault.__context__ = error
-        error, kind = fault, OutcomeKind.TERMINAL_FAILURE
+        error, kind = fault, TERMINAL_FAILURE
     if retry_after is None or retry_after < 0:
         retry_after = retry_after_hint(value if error is None else error, call.setting.clock.wall)
     trail = call.trail
@@ -144,8 +144,8 @@ def _note(
         if kind.has_value:
             return Outcome(kind, value, None, None, notes, None, retry_after, len(trail), evidence)
         notes["result"] = value
-        if kind is OutcomeKind.TIMEOUT:
+        if kind is TIMEOUT:
             error = GuardTimeout(call.setting.name, None, "the result says that it timed out")
-    elif kind is OutcomeKind.REJECTED:
+    elif kind is REJECTED:
         reason = getattr(error, "reason", None)
     return Outcome(kind, None, error, None, notes, reason, retry_after, len(trail), evidence)

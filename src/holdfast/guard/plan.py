@@ -20,7 +20,7 @@ from holdfast.guard.circuit import CircuitBreakerStrategy, LiveCircuit
 from holdfast.guard.driver import drive
 from holdfast.guard.fallback import Fallback, FallbackStrategy
 from holdfast.guard.fuse import Parts, fusable, fuse
-from holdfast.guard.perform import bypass, interruption, link_chain, perform
+from holdfast.guard.perform import ShortWay, bypass, interruption, link_chain, perform, tell_interruption
 from holdfast.guard.rate_limit import RateLimit, RateLimiterStrategy
 from holdfast.guard.retry import RetryStrategy
 from holdfast.guard.timeout import Timeout, TimeoutStrategy
@@ -149,7 +149,7 @@ class Plan:
 
     __slots__ = (
         "__weakref__", "chain", "circuit", "context", "metrics", "moved", "owner", "parts", "policies", "publishes",
-        "replaced", "retry_domain", "setting", "shut", "strategies",
+        "replaced", "retry_domain", "setting", "short_way", "shut", "strategies",
     )  # fmt: skip
 
     def __init__(
@@ -174,9 +174,11 @@ class Plan:
         self.retry_domain = None if retry is None or retry.policy.attempts == 1 else retry.policy.domain
         self.circuit = _circuit_within_retry(strategies)
         self.parts: Parts | None = fusable(self) if fused else None
+        self.short_way = ShortWay.of(self, self.parts)
         # What only admits has nothing to tell the code inside: no tighter deadline, no retries to defer to.
         bounds = self.parts is not None and (self.parts.limit is not None or self.retry_domain is not None)
-        self.publishes = context == "always" or (context is True and bounds)
+        # And who is kept must be known to the guards inside, so that one failure is kept once.
+        self.publishes = context == "always" or (context is True and (bounds or setting.keeper is not None))
         self.moved: dict[Any, Callable[..., Any]] = {}
         setting.hub.watch(self)
 
@@ -284,6 +286,24 @@ class Plan:
 
         return resume
 
+    def carry_on(self, is_async: bool) -> Callable[..., Any]:
+        """A call that leaves the short way: from its last attempt on, through all the strategies."""
+        finish = FINISH[is_async]
+        setting = self.setting
+
+        def carry_on(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], replay: Replay) -> Any:
+            call, failure = Call(setting, is_async, fn, args, kwargs, replay=replay), replay.error
+            try:
+                if failure is not None and not isinstance(failure, Exception):
+                    tell_interruption(call, failure)
+                    raise failure
+                work = self.perform(call)
+            finally:
+                del call, failure, replay  # this frame will be in its traceback
+            return finish(work)
+
+        return carry_on
+
     def _abort(self, error: BaseException, duration: float) -> None:
         """A first attempt that was interrupted: nothing is counted, the slot comes back."""
         bulkhead = self.first(BulkheadStrategy)
@@ -306,19 +326,20 @@ def _circuit_within_retry(strategies: tuple[Any, ...]) -> LiveCircuit | None:
 
 def failed(outcome: Outcome[Any]) -> BaseException:
     """The exception to raise for an outcome without a value: the original one, with its story as a note."""
-    error = outcome.error
+    error, attempts = outcome.error, outcome.attempts
     if error is None:
         return OutcomeError(outcome.kind, outcome.detail)
-    # Once: the same exception object may come by again, through another guard or from a cache.
-    notes = getattr(error, "__notes__", None)
-    if outcome.attempts > 1 and not (notes and any(note.startswith(_NOTE) for note in notes)):
-        trail = outcome.metadata.get("trail", ())
-        story = ", ".join([a.kind if a.error is None else type(a.error).__name__ for a in trail])
-        stopped = "" if outcome.stopped_by is None else f"; stopped by {outcome.stopped_by}"
-        try:
-            error.add_note(f"{_NOTE}{outcome.attempts} attempts ({story}){stopped}")
-        except Exception:  # a frozen exception takes no notes; it is raised all the same
-            pass
+    if attempts > 1:
+        # Once: the same exception object may come by again, through another guard or from a cache.
+        notes = getattr(error, "__notes__", None)
+        if not notes or not any(note.startswith(_NOTE) for note in notes):
+            trail, stopped = outcome.metadata.get("trail", ()), outcome.metadata.get("stopped_by")
+            story = ", ".join([a.kind if a.error is None else type(a.error).__name__ for a in trail])
+            why = "" if stopped is None else f"; stopped by {stopped}"
+            try:
+                error.add_note(f"{_NOTE}{attempts} attempts ({story}){why}")
+            except Exception:  # a frozen exception takes no notes; it is raised all the same
+                pass
     return error.with_traceback(outcome._traceback)
 
 

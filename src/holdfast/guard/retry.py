@@ -16,6 +16,9 @@ from holdfast.machine.budget import Budget, BudgetLedger
 from holdfast.machine.retry import Retry, RetrySafety, next_step
 from holdfast.telemetry.events import RetryDeferred, RetryScheduled
 
+# Looking a member up in its class costs as much as a call.
+ALWAYS, IDEMPOTENT_ONLY, NEVER = RetrySafety.ALWAYS, RetrySafety.IDEMPOTENT, RetrySafety.NEVER
+
 __all__ = ["LiveBudget", "Retry", "RetrySafety", "RetryStrategy"]
 
 
@@ -81,26 +84,34 @@ class RetryStrategy:
             call.retry_domain = self.policy.domain
         if self.budget is not None:
             self.budget.begin_execution()
+        # A call that leaves the short way may have made attempts before the one to replay, and settled that one too.
+        settled = None if call.replay is None else call.replay.outcome
+        made = 1 if call.replay is None else len(call.trail) + (settled is None)
         try:
-            outcome = await nxt(ctx)
-            return outcome if not outcome.kind.is_retryable else await self._persist(nxt, ctx, outcome, deferred_to)
+            if settled is None:
+                outcome = await nxt(ctx)
+            else:
+                call.replay, outcome = None, settled
+            if not outcome.kind.is_retryable:
+                return outcome
+            return await self._persist(nxt, ctx, outcome, deferred_to, made)
         finally:
             call.retry_domain = outer_domain
             if self.budget is not None:
                 self.budget.end_execution()
 
     async def _persist(
-        self, nxt: Next, ctx: ResilienceContext, outcome: Outcome[Any], deferred_to: str | None
+        self, nxt: Next, ctx: ResilienceContext, outcome: Outcome[Any], deferred_to: str | None, made: int
     ) -> Outcome[Any]:
-        """Go on after a first retryable outcome."""
+        """Go on after `made` attempts, the last of them with a retryable outcome."""
         call: Call = ctx.call
-        policy, rng, driver, loud = self.policy, call.setting.rng, call.driver, call.setting.hub.loud
-        deadline, repeatable = ctx.deadline, self._repeatable(ctx)
+        policy, rng, driver, hub = self.policy, call.setting.rng, call.driver, call.setting.hub
+        deadline = ctx.deadline
         conditional = deferred_to is not None or policy.health is not None or self.budget is not None
-        made, wait = 1, 0.0
+        wait = 0.0
         while True:
             remaining = math.inf if deadline.at == math.inf else deadline.remaining()
-            safe = repeatable or self._never_sent(outcome)
+            safe = self._repeatable(ctx) or self._never_sent(outcome)
             step = next_step(policy, made, outcome, rng, wait if made > 1 else None, remaining, safe)
             if step is None:
                 return outcome
@@ -110,9 +121,9 @@ class RetryStrategy:
             if step is not None:
                 return outcome.evolve(metadata={"stopped_by": step, "trail": call.trail})
             try:
-                if loud:
+                if hub.loud:
                     call.report_attempts(last=False)
-                    call.setting.hub.emit_loud(RetryScheduled(call.operation_key, call.call_id, made - 1, wait))
+                    hub.emit_loud(RetryScheduled(call.operation_key, call.call_id, made - 1, wait))
                 if policy.on_retry is not None:
                     call.ask(policy.on_retry, made - 1, outcome, wait)
                 if outcome.error is None or "result" in outcome.metadata:
@@ -160,10 +171,10 @@ class RetryStrategy:
     def _repeatable(self, ctx: ResilienceContext) -> bool:
         """Whether the call may be made again whatever became of it."""
         safety = self.policy.safety
-        return safety is RetrySafety.ALWAYS or (safety is RetrySafety.IDEMPOTENT and ctx.get(IDEMPOTENT) is not False)
+        return safety is ALWAYS or (safety is IDEMPOTENT_ONLY and ctx.get(IDEMPOTENT) is not False)
 
     def _never_sent(self, outcome: Outcome[Any]) -> bool:
-        known = self.policy.safety is not RetrySafety.NEVER and outcome.error is not None
+        known = self.policy.safety is not NEVER and outcome.error is not None
         return known and was_not_sent(outcome.error)  # type: ignore[arg-type]  # not None, as just asked
 
     def describe(self) -> str:

@@ -48,6 +48,10 @@ class Trigger(StrEnum):
     CLOSED_BY_HAND = "closed_by_hand"
     RESET = "reset"
     RESTORED = "restored"
+    # What another process decided about a shared breaker, and this one follows.
+    FLEET_OPENED = "fleet_opened"
+    FLEET_HALF_OPENED = "fleet_half_opened"
+    FLEET_CLOSED = "fleet_closed"
 
 
 CLOSED, OPEN, HALF_OPEN = CircuitState
@@ -71,6 +75,13 @@ TRANSITIONS: Final[Mapping[tuple[CircuitState, Trigger], CircuitState]] = {
     (HALF_OPEN, Trigger.CLOSED_BY_HAND): CLOSED,
     (HALF_OPEN, Trigger.RESET): CLOSED,
 }
+
+FOLLOWED: Final[Mapping[Trigger, CircuitState]] = {
+    Trigger.FLEET_OPENED: OPEN,
+    Trigger.FLEET_HALF_OPENED: HALF_OPEN,
+    Trigger.FLEET_CLOSED: CLOSED,
+}
+"""From any state: the table above held where it was decided."""
 
 OPEN_FOR = 30.0
 

@@ -13,7 +13,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.core.outcome import Evidence
-from holdfast.machine.breaker import CLOSED, HALF_OPEN, OPEN, TRANSITIONS, Breaker, CircuitState, Control, Trigger
+from holdfast.machine.breaker import (
+    CLOSED,
+    FOLLOWED,
+    HALF_OPEN,
+    OPEN,
+    TRANSITIONS,
+    Breaker,
+    CircuitState,
+    Control,
+    Trigger,
+)
 from holdfast.machine.tally import Tally
 from holdfast.machine.trip import TripRule
 
@@ -373,7 +383,7 @@ class Circuit:
 
     def _move(self, trigger: Trigger, now: float, outage: Outage | None) -> None:
         """The only way to another state; a row that leads back to its own begins a new generation silently."""
-        before, after = self.state, TRANSITIONS[self.state, trigger]
+        before, after = self.state, FOLLOWED.get(trigger) or TRANSITIONS[self.state, trigger]
         failures = self.failure_count(now)
         self.state = after
         self.outage = outage

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.core.backoff import Backoff, BackoffStrategy, Jitter
 from holdfast.core.check import check_numbers
-from holdfast.core.outcome import Outcome, StoppedBy
+from holdfast.core.outcome import Outcome, OutcomeKind, StoppedBy
 from holdfast.errors import PolicyError
 from holdfast.machine.budget import Budget
 
@@ -104,6 +104,17 @@ class Retry:
 RETRY_FIELDS: Final = tuple(f.name for f in fields(Retry) if f.init)
 
 
+def is_last(policy: Retry, made: int, kind: OutcomeKind) -> bool:
+    """Whether an outcome of that kind stands after `made` calls: it is not retryable, or attempts are used up."""
+    return made == policy.attempts or not kind.is_retryable
+
+
+def repeats_at_once(policy: Retry) -> bool:
+    """Whether another attempt never waits and nobody is asked about it, as far as the policy goes."""
+    asked = (policy.budget, policy.health, policy.on_retry) != (None, None, None)
+    return not policy.base and not asked and policy.safety in (RetrySafety.IDEMPOTENT, RetrySafety.ALWAYS)
+
+
 def next_step(
     policy: Retry,
     made: int,
@@ -119,7 +130,7 @@ def next_step(
     or attempts used up). A word: what prevents a retry that was due. Budget, health and an outer retry layer are asked
     by the caller, for they change with time.
     """
-    if not outcome.kind.is_retryable or made == policy.attempts or outcome.metadata.get("stopped_by") == "budget":
+    if is_last(policy, made, outcome.kind) or outcome.metadata.get("stopped_by") == "budget":
         return None
     if remaining <= 0:
         return "deadline"  # whatever else would forbid it: a limit of the guard's own names the result then
