@@ -13,7 +13,12 @@ A *condition* is the system working as designed and saying no; it has no suffix.
     │   └── PoolExhausted
     ├── GuardTimeout             also a TimeoutError; the callee may have run
     ├── OutcomeError             an outcome without an error of its own was unwrapped
-    └── PolicyError              also a ValueError; an impossible policy, refused when it is built
+    ├── PolicyError              also a ValueError; an impossible policy, refused when it is built
+    ├── Conflict                 others changed a record first: which changes could not be made
+    ├── StoreError               the store did not do what it was asked
+    │   ├── StoreUnavailable     it cannot be reached: url, what to do
+    │   └── SchemaError          its tables are not of this version: how to upgrade
+    └── MissingExtra             also an ImportError; an optional package is not installed: the pip line
 
 A user's own exception is always re-raised as itself, never wrapped in one of these.
 """
@@ -141,3 +146,31 @@ class OutcomeError(HoldfastError):
 
 class PolicyError(HoldfastError, ValueError):
     """A policy cannot work as given; the message names field, value and fix."""
+
+
+class Conflict(HoldfastError):
+    """A record is not as it was read, or one like it exists already. `lost` are the positions in the commit."""
+
+    def __init__(self, detail: str, lost: tuple[int, ...] = ()) -> None:
+        super().__init__(detail, lost)
+        self.detail = detail
+        self.lost = lost
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+class StoreError(HoldfastError):
+    """The store did not do what it was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached."""
+
+
+class SchemaError(StoreError):
+    """The store's tables are not of the version that this program needs."""
+
+
+class MissingExtra(HoldfastError, ImportError):
+    """An optional package is not installed; the message is the line that installs it."""

@@ -1,0 +1,1 @@
+"""The schema's revisions, for Alembic. They are run by `holdfast.backends.sql.migrate`."""

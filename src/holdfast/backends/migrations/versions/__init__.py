@@ -1,0 +1,1 @@
+"""One file for each revision, literal: what it does must not change when the program does."""

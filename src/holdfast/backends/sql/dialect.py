@@ -1,0 +1,120 @@
+"""What the databases do differently, beyond what SQLAlchemy already knows. The only place for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.mysql import mariadb
+from sqlalchemy.dialects.postgresql import psycopg2
+from sqlalchemy.engine.interfaces import Dialect as Compiler
+
+LEAST: Final = -(2**63) + 1  # one more than the least: PostgreSQL reads that one as a decimal
+GREATEST: Final = 2**63 - 1
+
+
+class Dialect:
+    """Expressions that have no common spelling."""
+
+    name: ClassVar[str]
+    compiler: Compiler
+    inline_limit: ClassVar[bool] = False
+    """Whether a limit is written into the statement, since a plan made for any limit would sort whole tables."""
+    counts_changes: ClassVar[bool] = True
+    """Whether a counter is a row for each change, to be summed up; otherwise a row for each combination of values."""
+    locks: ClassVar[bool] = True
+    """Whether rows are locked one by one; otherwise whoever writes is alone."""
+    bulk: ClassVar[bool] = False
+    """Whether many rows go into one statement as arrays."""
+    no_offset: ClassVar[sa.ColumnElement[Any] | None] = None
+
+    def listing(self, values: Sequence[Any]) -> Any:
+        """A list of values as one parameter."""
+        return json.dumps(values, ensure_ascii=False)
+
+    def listed(self, column: sa.ColumnElement[Any], listing: sa.BindParameter[Any]) -> sa.ColumnElement[bool]:
+        """Whether the column has one of the values of a listing."""
+        raise NotImplementedError
+
+    def length(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
+        """The length of a text, in bytes of UTF-8."""
+        return sa.func.octet_length(column)
+
+    def chosen(self, column: sa.ColumnElement[Any], ids: sa.Select[*tuple[Any, ...]]) -> sa.ColumnElement[bool]:
+        """Whether the column has one of the values of a query, which is to run once."""
+        return column.in_(sa.select(ids.subquery("chosen").c.id))
+
+    def beyond(
+        self, by: sa.ColumnElement[Any], id: sa.ColumnElement[Any], last: Sequence[sa.BindParameter[Any]], less: bool
+    ) -> sa.ColumnElement[bool]:
+        """Whether `(by, id)` is beyond the last ones seen, in a form for which the index is used."""
+        keys, seen = sa.tuple_(by, id), sa.tuple_(*last)
+        return keys < seen if less else keys > seen
+
+    def held(self, select: sa.Select[*tuple[Any, ...]], *, skip: bool) -> sa.Select[*tuple[Any, ...]]:
+        """The query, locking its rows, and passing over those that others have locked."""
+        return select.with_for_update(skip_locked=skip) if self.locks else select
+
+
+class Sqlite(Dialect):
+    name = "sqlite"
+    compiler = sqlite.dialect(paramstyle="qmark")
+    counts_changes = False
+    locks = False
+    no_offset = sa.literal_column("0")  # SQLAlchemy would make it a parameter
+
+    def listed(self, column: sa.ColumnElement[Any], listing: sa.BindParameter[Any]) -> sa.ColumnElement[bool]:
+        each = sa.func.json_each(listing).table_valued("value")
+        return column.in_(sa.select(each.c.value))
+
+    def length(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
+        return sa.func.length(sa.cast(column, sa.BLOB))  # `octet_length` is younger than SQLite 3.40
+
+
+class Postgresql(Dialect):
+    name = "postgresql"
+    # Of all of SQLAlchemy's drivers this one writes parameters without casts, which the server does not need.
+    compiler = psycopg2.PGDialect_psycopg2(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]  # SQLAlchemy's
+    inline_limit = True
+    bulk = True
+
+    def listing(self, values: Sequence[Any]) -> Any:
+        return list(values)
+
+    def listed(self, column: sa.ColumnElement[Any], listing: sa.BindParameter[Any]) -> sa.ColumnElement[bool]:
+        return column == sa.any_(sa.cast(listing, postgresql.ARRAY(plain_type(column))))
+
+    def length(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
+        """The length of a text, in bytes of UTF-8."""
+        return sa.func.octet_length(column)
+
+    def chosen(self, column: sa.ColumnElement[Any], ids: sa.Select[*tuple[Any, ...]]) -> sa.ColumnElement[bool]:
+        # As a join the subquery may run once for each row, and lock and choose anew every time.
+        return column == sa.any_(sa.func.array(ids.scalar_subquery()))
+
+
+class Mariadb(Dialect):
+    name = "mariadb"
+    compiler = mariadb.MariaDBDialect(paramstyle="format")
+
+    def listed(self, column: sa.ColumnElement[Any], listing: sa.BindParameter[Any]) -> sa.ColumnElement[bool]:
+        kind = "bigint" if isinstance(column.type, sa.BigInteger) else "longtext"
+        each = sa.text(
+            f"SELECT value FROM JSON_TABLE(:{listing.key}, '$[*]' COLUMNS (value {kind} PATH '$')) AS listed"
+        )
+        return column.in_(each.bindparams(listing).columns(sa.column("value")))
+
+    def beyond(
+        self, by: sa.ColumnElement[Any], id: sa.ColumnElement[Any], last: Sequence[sa.BindParameter[Any]], less: bool
+    ) -> sa.ColumnElement[bool]:
+        value, seen = last
+        if less:
+            return (by <= value) & ((by < value) | (id < seen))
+        return (by >= value) & ((by > value) | (id > seen))
+
+
+def plain_type(column: sa.ColumnElement[Any]) -> sa.types.TypeEngine[Any]:
+    return sa.BigInteger() if isinstance(column.type, sa.BigInteger) else sa.Text()

@@ -1,0 +1,339 @@
+"""The statements of one kind, each made when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from holdfast.backends.sql.dialect import LEAST, Dialect, plain_type
+from holdfast.backends.sql.schema import Tables, tables_of
+from holdfast.backends.sql.statement import Statement
+from holdfast.backends.sql.where import Binder, Bound, Term, bind_terms, holds
+from holdfast.store.record import Kind
+
+MOST_BRANCHES: Final = 64
+MOST_KEPT: Final = 512
+Made = TypeVar("Made")
+_RANGES: Final = ("=", "<", "<=", ">", ">=")
+
+
+class Read(NamedTuple):
+    """The form of a page: everything but the values."""
+
+    terms: tuple[Term, ...]
+    by: str
+    descending: bool = False
+    after: bool = False
+    offset: bool = False
+    limit: int | None = None
+    """Written into the statement; otherwise (-1) a parameter, and None: no limit."""
+    lock: str = ""
+    """`skip` passes over rows that others have locked, `wait` waits for them."""
+
+
+class Tally(NamedTuple):
+    statement: Statement
+    sums_changes: bool
+    """Whether it sums up rows that are to be folded now and then; it gives their number before the sum."""
+
+
+class Write:
+    """One way of changing a record, in the forms in which it is run."""
+
+    def __init__(self, expression: Any, dialect: Dialect, bulk: Callable[[], Any], *, id_at: int = 0) -> None:
+        self.id_at = id_at
+        """Where the id is among the values."""
+        self._expression = expression
+        self._dialect = dialect
+        self._bulk = bulk
+
+    @cached_property
+    def one(self) -> Statement:
+        """For one row; the count of rows says whether it was there."""
+        return Statement(self._expression, self._dialect)
+
+    @cached_property
+    def sure(self) -> Statement:
+        """The same, failing if the row was not there: for a transaction that is sent as a whole."""
+        if isinstance(self._expression, sa.Insert):
+            return self.one
+        return Statement(_insisting(self._expression, sa.func.count()), self._dialect)
+
+    @cached_property
+    def many(self) -> Statement:
+        """For many rows, given as one array for each parameter; gives the ids of those that were there."""
+        return Statement(self._bulk(), self._dialect, takes_arrays=True)
+
+    @cached_property
+    def surely_many(self) -> Statement:
+        """The same, failing unless all rows were there."""
+        expression = self._bulk()
+        if isinstance(expression, sa.Insert):
+            return self.many
+        texts = postgresql.ARRAY(sa.Text())
+        size = sa.func.cardinality(sa.cast(sa.bindparam(f"p{self.id_at}", type_=texts), texts))
+        insisting = _insisting(expression, sa.cast(sa.func.count() == size, sa.Integer))
+        return Statement(insisting, self._dialect, takes_arrays=True)
+
+
+class Plans:
+    """The statements of one kind in one dialect."""
+
+    def __init__(self, kind: Kind[Any], dialect: Dialect) -> None:
+        self.kind = kind
+        self.dialect = dialect
+        self.tables: Tables = tables_of(kind)
+        self.counts_changes = dialect.counts_changes and bool(kind.tally or kind.arrivals)
+        self._rows = self.tables.rows
+        self.places = tuple(range(len(kind.columns)))
+        self.long_texts = tuple(
+            at for at, column in enumerate(kind.columns) if column.is_text and column.name not in kind.searched
+        )
+        """The positions of fields that may hold much."""
+        self._kept: dict[Hashable, Any] = {}
+
+    def _keep(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            found = self._kept[key] = make()
+        return cast("Made", found)
+
+    @cached_property
+    def one(self) -> Statement:
+        id = self._rows.c.id
+        return Statement(sa.select(*self._rows.c).where(id == Binder().one(id)), self.dialect)
+
+    @cached_property
+    def several(self) -> Statement:
+        id = self._rows.c.id
+        return Statement(sa.select(*self._rows.c).where(self.dialect.listed(id, Binder().one(id))), self.dialect)
+
+    @cached_property
+    def hold(self) -> Statement:
+        """Locks the listed rows that nobody else has locked; gives their ids and versions."""
+        id, version = self._rows.c.id, self._rows.c.version
+        listed = sa.select(id, version).where(self.dialect.listed(id, Binder().one(id)))
+        return Statement(self.dialect.held(listed, skip=True), self.dialect)
+
+    def is_split(self, terms: tuple[Term, ...], by: str) -> bool:
+        """Whether a page is put together from several ranges; then its rows cannot be locked as they are read."""
+        return bool(self._split(Read(terms, by, limit=1)))
+
+    @cached_property
+    def insert(self) -> Write:
+        """Values: the record."""
+        binder = Binder()
+        values = {column.name: binder.one(column) for column in self._rows.c}
+
+        def bulk() -> Any:
+            names = [column.name for column in self._rows.c]
+            arrays = _arrays([(name, self._rows.c[name]) for name in names])
+            return self._rows.insert().from_select(names, sa.select(*(arrays.c[name] for name in names)))
+
+        return Write(self._rows.insert().inline().values(values), self.dialect, bulk)
+
+    def swap(self, changed: tuple[int, ...], kept: tuple[int, ...] = (), long: tuple[int, ...] = ()) -> Write:
+        """Values: the new values of the changed fields, the id, the old version, the values of fields that are kept,
+        and the lengths of long texts that are kept, too.
+
+        What is kept is not written but a fence: a record that was deleted and made anew has the version of another.
+        """
+        return self._keep((changed, kept, long), lambda: self._swap(changed, kept, long))
+
+    def _swap(self, changed: tuple[int, ...], kept: tuple[int, ...], long: tuple[int, ...]) -> Write:
+        rows = self._rows
+        columns = list(rows.c)
+        # In the order in which the statement has them, so that nothing is to be rearranged.
+        given = [
+            *((f"new_{at}", columns[at]) for at in changed),
+            *(("id", rows.c.id), ("old", rows.c.version)),
+            *((f"kept_{at}", columns[at]) for at in kept),
+            *((f"long_{at}", rows.c.version) for at in long),
+        ]
+
+        def update(value: Mapping[str, Any]) -> Any:
+            is_it = [rows.c.id == value["id"], rows.c.version == value["old"]]
+            is_it += [_same(columns[at], value[f"kept_{at}"]) for at in kept]
+            is_it += [self.dialect.length(columns[at]) == value[f"long_{at}"] for at in long]
+            return rows.update().values({columns[at].name: value[f"new_{at}"] for at in changed}).where(*is_it)
+
+        binder = Binder()
+        one = update({name: binder.one(column) for name, column in given})
+        return Write(one, self.dialect, lambda: update(_arrays(given).c).returning(rows.c.id), id_at=len(changed))
+
+    @cached_property
+    def delete(self) -> Write:
+        """Values: the id and the version."""
+        rows, binder = self._rows, Binder()
+        is_it = (rows.c.id == binder.one(rows.c.id)) & (rows.c.version == binder.one(rows.c.version))
+
+        def bulk() -> Any:
+            arrays = _arrays([("id", rows.c.id), ("old", rows.c.version)])
+            there = (rows.c.id == arrays.c.id) & (rows.c.version == arrays.c.old)
+            return rows.delete().where(there).returning(rows.c.id)
+
+        return Write(rows.delete().where(is_it), self.dialect, bulk)
+
+    def page(self, form: Read) -> Statement:
+        """Values: those of the terms, the cursor's value (unless by id) and id, the limit if it is -1, the offset, and
+        with an offset the sum of both."""
+        return self._keep(form, lambda: Statement(self._select(form, Binder(), whole=True), self.dialect))
+
+    def sweep(self, form: Read, fields: tuple[str, ...] | None) -> Statement:
+        """Values: those of the page, then the new ones. None deletes."""
+        return self._keep((form, fields), lambda: Statement(self._sweep(form, fields), self.dialect))
+
+    def tally(self, terms: tuple[Term, ...], by: tuple[str, ...], *, arrivals: bool) -> Tally:
+        """Values: those of the terms. Gives the values of `by` and the number.
+
+        Raises ValueError for a field that the kind does not have, or does not count.
+        """
+        return self._keep((terms, by, arrivals), lambda: self._tally(terms, by, arrivals=arrivals))
+
+    def _tally(self, terms: tuple[Term, ...], by: tuple[str, ...], *, arrivals: bool) -> Tally:
+        asked = {*by, *(term.field for term in terms)}
+        fields = self.kind.arrivals if arrivals else tuple(self.kind.positions)
+        if unknown := sorted(asked - set(fields)):
+            raise ValueError(f"{unknown[0]!r} is not counted; counted are {', '.join(fields) or 'no fields'}")
+        table, is_counter = self._rows, False
+        if arrivals and self.tables.arrivals is not None:
+            table, is_counter = self.tables.arrivals, True
+        elif self.tables.tally is not None and asked <= set(self.kind.tally):
+            table, is_counter = self.tables.tally, True
+        bound = bind_terms(table, terms, Binder())
+        groups: list[sa.ColumnElement[Any]] = [table.c[name] for name in by]
+        sums_changes = is_counter and self.counts_changes
+        number: sa.ColumnElement[int] = sa.func.sum(table.c.n) if is_counter else sa.func.count()
+        if sums_changes:  # it would be a decimal, and of how many rows is asked for as well
+            groups += [sa.func.count()]
+            number = sa.cast(number, sa.BigInteger)
+        found = (
+            sa.select(*groups, number)
+            .select_from(table)
+            .where(*(holds(table, term, given, self.dialect) for term, given in bound))
+            .group_by(*(table.c[name] for name in by))
+        )
+        return Tally(Statement(found, self.dialect), sums_changes)
+
+    def _sweep(self, form: Read, fields: tuple[str, ...] | None) -> Any:
+        rows, binder = self._rows, Binder()
+        if form.limit is None:
+            bound = bind_terms(rows, form.terms, binder)
+            meant = sa.and_(sa.true(), *self._conditions(bound, form, [], skip=frozenset()))
+        else:
+            meant = self.dialect.chosen(rows.c.id, self._select(form, binder, whole=False))
+        if fields is None:
+            return rows.delete().where(meant)
+        values: dict[str, Any] = {name: binder.one(rows.c[name]) for name in fields}
+        return rows.update().values({**values, "version": rows.c.version + sa.literal_column("1")}).where(meant)
+
+    def _select(self, form: Read, binder: Binder, *, whole: bool) -> sa.Select[*tuple[Any, ...]]:
+        """A page, `whole` or its ids only."""
+        rows = self._rows
+        bound = bind_terms(rows, form.terms, binder)
+        last = []
+        if form.after:
+            last = [] if form.by == "id" else [binder.one(rows.c[form.by])]
+            last.append(binder.one(rows.c.id))
+        limit = binder.of(sa.BigInteger()) if form.limit == -1 else form.limit
+        offset = binder.of(sa.BigInteger()) if form.offset else self.dialect.no_offset
+        columns = list(rows.c) if whole else [rows.c.id]
+        split = self._split(form)
+        if not split:
+            found = sa.select(*columns).where(*self._conditions(bound, form, last, skip=frozenset()))
+            found = self._ordered(found, rows, form).limit(_literal(limit)).offset(offset)
+            return self.dialect.held(found, skip=form.lock == "skip") if form.lock else found
+        enough = binder.of(sa.BigInteger()) if form.offset else _literal(limit)
+        chosen = self._branches(bound, form, last, split, _literal(limit), offset, enough)
+        if not whole:
+            return chosen
+        return self._ordered(sa.select(*columns).where(self.dialect.chosen(rows.c.id, chosen)), rows, form)
+
+    def _split(self, form: Read) -> frozenset[int]:
+        """The positions of the terms whose values are asked for one by one.
+
+        No database reads several ranges of an index in the order of the next column: it would fetch all rows of all
+        ranges and sort them. So each range is read on its own, up to the limit.
+        """
+        # The fewest values first, for a field that is asked for twice.
+        asked = sorted(enumerate(form.terms), key=lambda item: -item[1].size)
+        places = {term.field: at for at, term in asked if term.test in ("=", "in") and not term.or_null}
+        usable = [index for index in self.kind.indexes if index.by == form.by and places.keys() >= set(index.equal)]
+        if not usable or form.limit is None:
+            return frozenset()
+        best = max(usable, key=lambda index: len(index.equal))
+        split = [at for at in (places[name] for name in best.equal) if form.terms[at].size > 1]
+        branches = prod(form.terms[at].size for at in split)
+        return frozenset(split) if branches <= MOST_BRANCHES else frozenset()
+
+    def _branches(
+        self, bound: Bound, form: Read, last: list[Any], split: frozenset[int], limit: Any, offset: Any, enough: Any
+    ) -> sa.Select[*tuple[Any, ...]]:
+        rows = self._rows
+        choices = [[(bound[at][0].field, one) for one in bound[at][1]] for at in sorted(split)]
+        rest = self._conditions(bound, form, last, skip=split)
+        branches = []
+        for choice in product(*choices):
+            branch = sa.select(rows.c.id, rows.c[form.by].label("sorting")).where(
+                *(rows.c[name] == one for name, one in choice), *rest
+            )
+            first = self._ordered(branch, rows, form).limit(enough).offset(self.dialect.no_offset)
+            if form.lock == "wait":
+                first = self.dialect.held(first, skip=False)
+            branches.append(sa.select(first.subquery()))
+        union = sa.union_all(*branches).subquery("branches")
+        direction = sa.desc if form.descending else sa.asc
+        order = [direction(union.c.sorting), direction(union.c.id)]
+        return sa.select(union.c.id).order_by(*order).limit(limit).offset(offset)
+
+    def _conditions(
+        self, bound: Bound, form: Read, last: Sequence[sa.BindParameter[Any]], *, skip: frozenset[int]
+    ) -> list[Any]:
+        rows, by = self._rows, self._rows.c[form.by]
+        found = [holds(rows, *pair, self.dialect) for at, pair in enumerate(bound) if at not in skip]
+        if last:
+            if form.by == "id":
+                found.append(rows.c.id < last[0] if form.descending else rows.c.id > last[0])
+            else:
+                found.append(self.dialect.beyond(by, rows.c.id, last, form.descending))
+        ranged = any(term.field == form.by and term.test in _RANGES and not term.or_null for term in form.terms)
+        if by.nullable and not ranged:
+            # What `by IS NOT NULL` says, as a range: databases start reading the index where it begins.
+            is_text = self.kind.columns[self.kind.positions[form.by]].is_text
+            found.append(by >= sa.literal_column("''" if is_text else str(LEAST)))
+        return found
+
+    def _ordered(self, select: sa.Select[*tuple[Any, ...]], rows: sa.Table, form: Read) -> sa.Select[*tuple[Any, ...]]:
+        direction = sa.desc if form.descending else sa.asc
+        return select.order_by(*(direction(rows.c[name]) for name in dict.fromkeys((form.by, "id"))))
+
+
+def _literal(limit: Any) -> Any:
+    return sa.literal_column(str(limit)) if isinstance(limit, int) else limit
+
+
+def _same(column: sa.Column[Any], value: Any) -> sa.ColumnElement[bool]:
+    return column.is_not_distinct_from(value) if column.nullable else column == value
+
+
+def _arrays(columns: Sequence[tuple[str, sa.Column[Any]]]) -> Any:
+    """Rows that are given as one array for each column."""
+    binder = Binder()
+    types = [postgresql.ARRAY(plain_type(column)) for _, column in columns]
+    given = [sa.cast(binder.of(type), type) for type in types]
+    names = [sa.column(name, column.type) for name, column in columns]
+    return sa.func.unnest(*given).table_valued(*names, name="given").render_derived()
+
+
+def _insisting(change: Any, check: Any) -> Any:
+    """The change as a query that fails, by dividing by nothing, unless the check is other than 0."""
+    changed = change.returning(sa.literal_column("1").label("done")).cte("changed")
+    return sa.select(sa.literal_column("1").op("/")(check)).select_from(changed)

@@ -1,0 +1,41 @@
+"""A statement, compiled once for the database's own driver and run again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, LiteralString, cast
+
+import sqlalchemy as sa
+
+from holdfast.backends.sql.dialect import Dialect
+
+
+class Statement:
+    """An SQLAlchemy expression whose parameters are called p0, p1 …, and its text for the driver.
+
+    Values are given in the order of those names, whatever the order in the text.
+    """
+
+    __slots__ = ("expression", "sql", "takes_arrays", "_places", "_size")
+
+    def __init__(self, expression: sa.Executable, dialect: Dialect, *, takes_arrays: bool = False) -> None:
+        compiled = expression.compile(  # type: ignore[attr-defined]  # every statement has it; Executable does not say so
+            dialect=dialect.compiler, compile_kwargs={"render_postcompile": True}
+        )
+        self.expression = expression
+        self.takes_arrays = takes_arrays
+        # Literal as far as types go: psycopg asks for it, and no value is ever in it.
+        self.sql: LiteralString = cast("Any", str(compiled))
+        places = [int(name[1:]) for name in compiled.positiontup or ()]
+        self._size = len(places)
+        self._places = None if places == list(range(self._size)) else places
+
+    def arrange(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The values as the driver wants them. Values at the end that it has no use for are left out."""
+        if self._places is not None:
+            return [values[at] for at in self._places]
+        return values if len(values) == self._size else values[: self._size]
+
+    def named(self, values: Sequence[Any]) -> dict[str, Any]:
+        """The values as SQLAlchemy wants them."""
+        return {f"p{at}": value for at, value in enumerate(values)}

@@ -1,0 +1,123 @@
+"""From Python values to stored ones and back: JSON that says no to what it cannot hold, and times as microseconds."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+DEEPEST: Final = 100
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+# PostgreSQL holds no U+0000, and UTF-8 no lone half of a surrogate pair.
+_UNSTORABLE: Final = dict.fromkeys((0, *range(0xD800, 0xE000)), "\ufffd")
+
+
+def to_json(value: Any) -> str:
+    """The JSON text of a value.
+
+    Tuples become lists, dates and times ISO 8601, Decimal and UUID texts, an Enum its value. Raises TypeError for
+    anything else that is not JSON, ValueError for NaN, infinities and what is nested more than 100 deep.
+    """
+    return _encode(plain(value))
+
+
+# Made once: `json.dumps` with options makes an encoder in every call.
+_encode: Final = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
+).encode
+
+
+def from_json(text: str) -> Any:
+    return json.loads(text)
+
+
+def plain(value: Any, path: str = "value", depth: int = 0) -> Any:
+    """A copy in JSON's own types; the message of an error names the way to the culprit. `depth` it lies in already."""
+    return _plain(value, (None, path), depth)
+
+
+Way = tuple[Any, Any]
+"""How a value was reached: the way to what holds it, and its key or place there. Put in words only for an error."""
+
+
+def _plain(value: Any, way: Way, depth: int) -> Any:
+    kind = type(value)
+    if kind is str:
+        return value if value.isascii() and "\0" not in value else clean_text(value)
+    if value is None or kind is int or kind is bool:
+        return value
+    if isinstance(value, dict | list | tuple):
+        if depth == DEEPEST:
+            raise ValueError(f"{_words(way)} is nested more than {DEEPEST} deep; store a flatter value")
+        if isinstance(value, dict):
+            return {_key(key, way): _plain(item, (way, key), depth + 1) for key, item in value.items()}
+        return [_plain(item, (way, at), depth + 1) for at, item in enumerate(value)]
+    return _scalar(value, way, depth)
+
+
+def _scalar(value: Any, way: Way, depth: int) -> Any:
+    if isinstance(value, Enum):
+        return _plain(value.value, way, depth)
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{_words(way)} is {value!r}, which JSON cannot hold; store None or a text")
+        return float(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    story = f"is a {type(value).__name__}, which is not JSON; store texts, numbers, lists and dicts"
+    raise TypeError(f"{_words(way)} {story}")
+
+
+def _key(key: Any, way: Way) -> str:
+    if isinstance(key, str):
+        return clean_text(key.value if isinstance(key, Enum) else key)
+    raise TypeError(f"{_words(way)} has the key {key!r}; keys of stored data are texts")
+
+
+def _words(way: Way) -> str:
+    before, step = way
+    if before is None:
+        return str(step)
+    return f"{_words(before)}[{step}]" if type(step) is int else f"{_words(before)}.{step}"
+
+
+def clean_text(text: str) -> str:
+    """The text without what some store cannot hold: U+0000 and lone surrogates become U+FFFD."""
+    if text.isascii() and "\0" not in text:
+        return text if type(text) is str else str(text)
+    return str(text).translate(_UNSTORABLE)
+
+
+def micros(at: datetime) -> int:
+    """A time as stored. A naive one is read as UTC."""
+    aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return (aware - EPOCH) // _MICROSECOND
+
+
+def instant(stored: int) -> datetime:
+    """The aware UTC time of stored microseconds."""
+    return EPOCH + timedelta(microseconds=stored)
+
+
+def maybe_micros(at: datetime | None) -> int | None:
+    return None if at is None else micros(at)
+
+
+def maybe_instant(stored: int | None) -> datetime | None:
+    return None if stored is None else EPOCH + timedelta(microseconds=stored)
+
+
+def duration(span: timedelta) -> int:
+    """A span in microseconds."""
+    return span // _MICROSECOND

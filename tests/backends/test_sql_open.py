@@ -1,0 +1,76 @@
+"""A store from a URL: the right one, or a line that says what is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.backends.memory import MemoryStore
+from holdfast.backends.open import open_store
+from holdfast.backends.sql.store import SqlStore
+from holdfast.backends.sql.url import parse, shown
+from holdfast.store.codec import micros
+from holdfast.testing import ManualClock
+
+
+def test_the_scheme_tells_the_store() -> None:
+    assert isinstance(open_store("memory://"), MemoryStore)
+    for url in ("sqlite:///x.db", "postgresql://h/d", "postgres://h/d", "postgresql+psycopg://h/d", "mysql://h/d"):
+        assert isinstance(open_store(url), SqlStore)
+    assert type(open_store("redis://h/0")).__name__ == "RedisStore"
+
+
+def test_clock_and_options_reach_the_store() -> None:
+    clock = ManualClock()
+    assert open_store("memory://", clock=clock).now() == micros(clock.wall())
+    assert open_store("sqlite:///:memory:", clock=clock, durable=False).now() == micros(clock.wall())
+
+
+@pytest.mark.parametrize("url", ["oracle://x", "holdfast.db", "", "://"])
+def test_an_unknown_scheme_names_the_known_ones(url: str) -> None:
+    with pytest.raises(ValueError, match=r"must begin with one of memory://, sqlite://, postgresql://"):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    ("package", "url", "extra"),
+    [
+        ("sqlalchemy", "sqlite:///x.db", "holdfast[sql]"),
+        ("psycopg", "postgresql://h/d", "holdfast[postgres]"),
+        ("pymysql", "mariadb://h/d", "holdfast[mariadb]"),
+        ("redis", "redis://h/0", "holdfast[redis]"),
+    ],
+)
+def test_a_missing_package_is_told_as_the_line_that_installs_it(package: str, url: str, extra: str) -> None:
+    program = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from holdfast.backends.open import open_store\n"
+        f"try: open_store({url!r})\n"
+        "except ImportError as error: print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("MissingExtra ")
+    assert f"run: pip install '{extra}'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("url", "safe"),
+    [
+        ("postgresql://u:p@h:5/d?sslmode=require", "postgresql://u:***@h:5/d?sslmode=require"),
+        ("postgresql://u@h/d?password=p&x=1", "postgresql://u@h/d?password=***&x=1"),
+        ("postgresql://u:p/q@h/d", "postgresql://…@h/d"),
+        ("postgresql:///d?host=/tmp", "postgresql:///d?host=/tmp"),
+        ("sqlite:///a/b.db", "sqlite:///a/b.db"),
+        ("sqlite:////a/b.db", "sqlite:////a/b.db"),
+    ],
+)
+def test_a_url_is_shown_without_its_secrets(url: str, safe: str) -> None:
+    assert shown(url) == safe
+
+
+def test_the_path_of_a_file_is_relative_or_absolute() -> None:
+    assert parse("sqlite:///a.db").path == "a.db"
+    assert parse("sqlite:////tmp/a%20b.db").path == "/tmp/a b.db"
+    assert parse("sqlite://").path == parse("sqlite:///:memory:").path == ":memory:"

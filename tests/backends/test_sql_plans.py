@@ -1,0 +1,168 @@
+"""The plans that databases make of our statements: what is asked often is read from an index, in its order."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import psycopg
+import pytest
+
+from holdfast.backends.sql.plans import Plans, Read
+from holdfast.backends.sql.reading import Question
+from holdfast.backends.sql.store import SqlStore
+from holdfast.backends.sql.where import ask
+from holdfast.store.port import Insert
+from holdfast.store.query import Condition, Cursor, Where, among, equal, outside
+from holdfast.store.record import Index, Kind
+from tests.services.postgres import server
+
+
+class Job(NamedTuple):
+    id: str
+    version: int
+    due_at: int | None
+    state: str
+    lane: str
+    made_at: int
+    user: str | None  # a word that SQL knows
+    body: str
+
+
+JOB = Kind(
+    "job",
+    Job,
+    indexes=(
+        Index((), "due_at"),
+        Index(("state",), "due_at"),
+        Index(("state",), "made_at"),
+        Index(("lane", "state"), "made_at"),
+    ),
+    unique=("user",),
+    tally=("state", "lane"),
+)
+NOW = 10_000
+DUE = Condition("due_at", "<=", NOW)
+PAGES: dict[str, tuple[Where, str]] = {
+    "due": ((DUE,), "due_at"),
+    "due in a state": ((*equal(state="new"), DUE), "due_at"),
+    "whatever is scheduled": ((), "due_at"),
+    "of a state": (equal(state="done"), "made_at"),
+    "of a lane and a state": (equal(lane="l1", state="new"), "made_at"),
+    "of some states": ((among("state", ("new", "done")),), "made_at"),
+    "of some lanes and states": ((among("lane", ("l1", "l2")), among("state", ("new", "done"))), "made_at"),
+    "of a state, but for some lanes": ((*equal(state="new"), outside("lane", ("l1",))), "made_at"),
+    "by id": ((), "id"),
+}
+AFTER = Cursor(50, "00050")
+
+
+def job(at: int) -> Job:
+    # Most are done, and scheduled no more.
+    state = "new" if at % 20 == 0 else "done"
+    return Job(f"{at:05}", 1, at if state == "new" else None, state, f"l{at // 20 % 4}", at, None, "x" * 200)
+
+
+def fill_jobs(url: str) -> SqlStore:
+    store = SqlStore(url, kinds=[JOB], durable=False)
+    store.create_tables()
+    store.commit([Insert(JOB, job(at)) for at in range(20_000)])
+    return store
+
+
+@pytest.fixture(scope="module")
+def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlStore]:
+    store = fill_jobs(f"sqlite:///{tmp_path_factory.mktemp('plans') / 'jobs.db'}")
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[SqlStore]:
+    store = fill_jobs(server().fresh_database())
+    with psycopg.connect(store.address.url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
+    yield store
+    store.close()
+
+
+def plan_of(store: SqlStore, where: Where, by: str, *, descending: bool, after: Cursor | None) -> str:
+    plans = store._plans(JOB)
+    asked = ask(JOB, where, plans.dialect)
+    assert asked is not None
+    statement, values = Question(plans, asked, by).page(50, descending=descending, after=after)
+    if store.address.dialect == "sqlite":
+        with sqlite3.connect(store.address.path) as connection:
+            found = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", statement.arrange(values)).fetchall()
+            return "\n".join(row[3] for row in found)
+    with psycopg.connect(store.address.url) as connection:
+        # The plan that is used again and again does not know the values.
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        connection.execute(f"PREPARE page AS {statement.sql}")
+        given = ", ".join(["NULL"] * len(statement.arrange(values)))
+        found = connection.execute(f"EXPLAIN (COSTS OFF) EXECUTE page{f'({given})' if given else ''}").fetchall()
+        return "\n".join(row[0] for row in found)
+
+
+@pytest.mark.parametrize("descending", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("after", [None, AFTER], ids=["first", "next"])
+@pytest.mark.parametrize("page", PAGES)
+def test_sqlite_reads_pages_in_the_order_of_an_index(
+    sqlite: SqlStore, page: str, after: Cursor | None, descending: bool
+) -> None:
+    plan = plan_of(sqlite, *PAGES[page], descending=descending, after=after)
+    assert "SCAN holdfast_job\n" not in f"{plan}\n", plan
+    if "some" not in page or "but" in page:
+        assert "TEMP B-TREE" not in plan, plan
+    else:
+        # Each range is read in order up to the limit; what is sorted are a few ids.
+        assert plan.count("SEARCH holdfast_job USING COVERING INDEX") == (2 if "lanes" not in page else 4), plan
+
+
+@pytest.mark.parametrize("descending", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("after", [None, AFTER], ids=["first", "next"])
+@pytest.mark.parametrize("page", PAGES)
+def test_postgresql_reads_pages_in_the_order_of_an_index(
+    postgres: SqlStore, page: str, after: Cursor | None, descending: bool
+) -> None:
+    plan = plan_of(postgres, *PAGES[page], descending=descending, after=after)
+    assert "Seq Scan" not in plan, plan
+    if "some" not in page or "but" in page:
+        assert "Sort" not in plan, plan
+        assert "Index" in plan, plan
+    else:
+        assert plan.count("Limit") >= (2 if "lanes" not in page else 4), plan
+
+
+def test_records_without_a_value_to_sort_by_are_not_in_the_index(sqlite: SqlStore) -> None:
+    with sqlite3.connect(sqlite.address.path) as connection:
+        sql = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'holdfast_job_due_at_idx'").fetchone()[0]
+    assert sql.endswith("WHERE due_at IS NOT NULL")
+
+
+def test_the_same_conditions_with_other_values_are_the_same_statement(sqlite: SqlStore) -> None:
+    plans = sqlite._plans(JOB)
+
+    def statement(*lanes: str) -> object:
+        asked = ask(JOB, (among("lane", lanes), Condition("made_at", "<", len(lanes[0]))), plans.dialect)
+        assert asked is not None
+        return Question(plans, asked, "made_at").page(10)[0]
+
+    assert statement("a", "b") is statement("ccc", "d")
+    assert statement("a", "b") is not statement("a", "b", "c")
+
+
+def test_statements_that_nobody_uses_again_do_not_pile_up(sqlite: SqlStore) -> None:
+    plans = Plans(JOB, sqlite._plans(JOB).dialect)
+    for limit in range(600):
+        plans.page(Read((), "id", limit=limit))
+    assert len(plans._kept) <= 512
+
+
+def test_counts_are_read_from_counters(sqlite: SqlStore, postgres: SqlStore) -> None:
+    for store in (sqlite, postgres):
+        plans = store._plans(JOB)
+        assert "holdfast_job_tally" in plans.tally((), ("state",), arrivals=False).statement.sql
+        assert "holdfast_job_tally" not in plans.tally((), ("made_at",), arrivals=False).statement.sql
+        assert store.tally(JOB, ("state",)) == {("new",): 1000, ("done",): 19_000}

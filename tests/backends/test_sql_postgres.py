@@ -1,0 +1,331 @@
+"""What is special to PostgreSQL: counters without queues, claims without waiting, restarts, clocks and schema."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+
+from holdfast.backends.sql.store import SqlStore
+from holdfast.errors import Conflict, SchemaError, StoreUnavailable
+from holdfast.store.change import change
+from holdfast.store.codec import micros
+from holdfast.store.port import Delete, Insert, Swap
+from holdfast.store.query import among, equal
+from holdfast.store.record import evolve
+from holdfast.testing import ManualClock
+from holdfast.testing.store.kinds import ITEM, PLAIN, fill, item
+from tests.services.postgres import Server, private_server, server
+
+
+@pytest.fixture
+def store() -> Iterator[SqlStore]:
+    made = SqlStore(server().fresh_database(), kinds=[ITEM, PLAIN])
+    made.create_tables()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Server]:
+    """A server that a test may stop."""
+    made = private_server()
+    yield made
+    made.stop()
+
+
+def counter_rows(store: SqlStore) -> int:
+    with psycopg.connect(store.address.url) as connection:
+        found = connection.execute("SELECT count(*) FROM holdfast_conformance_item_tally").fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def test_many_writers_count_right_and_never_deadlock(store: SqlStore) -> None:
+    def work(at: int) -> None:
+        # Each touches the same few counters, in orders that would make locks meet head on.
+        lanes = ("left", "right") if at % 2 else ("right", "left")
+        for n in range(10):
+            pair = [item(f"{at}-{n}-{lane}", lane=lane) for lane in lanes]
+            store.commit([Insert(ITEM, one) for one in pair])
+            store.commit([Swap(ITEM, one, evolve(one, state="done")) for one in reversed(pair)])
+            store.commit([Delete(ITEM, evolve(pair[0]))])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(16)))
+    assert sum(store.tally(ITEM, ("lane", "state")).values()) == 160
+    assert store.tally(ITEM, ("state",)) == {("done",): 160}
+    assert store.tally(ITEM, arrivals=True) == {(): 320}
+
+
+def test_counters_are_folded_by_whoever_writes_much(store: SqlStore) -> None:
+    for at in range(600):
+        fill(store, [item(f"{at}")])
+    assert counter_rows(store) < 200
+    assert store.tally(ITEM) == {(): 600}
+
+
+def test_counters_are_folded_by_whoever_reads_many_rows(store: SqlStore) -> None:
+    for at in range(300):
+        fill(store, [item(f"{at}")])
+    assert counter_rows(store) == 300
+    assert store.tally(ITEM, ("lane",)) == {("left",): 300}
+    assert counter_rows(store) == 1
+    assert store.tally(ITEM, ("lane",)) == {("left",): 300}
+    store.sweep(ITEM, ())
+    store._database.tidy(store._plans(ITEM))
+    assert counter_rows(store) == 0
+
+
+def test_folding_beside_writers_loses_nothing(store: SqlStore) -> None:
+    stop = threading.Event()
+
+    def fold() -> None:
+        while not stop.is_set():
+            store._database.tidy(store._plans(ITEM))
+
+    folders = [threading.Thread(target=fold) for _ in range(2)]
+    for folder in folders:
+        folder.start()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda at: fill(store, [item(f"{at}")]), range(300)))
+    stop.set()
+    for folder in folders:
+        folder.join()
+    assert store.tally(ITEM) == {(): 300}
+
+
+@pytest.mark.parametrize("where", [equal(state="new"), (among("state", ("new", "old")),)], ids=["one", "some"])
+def test_competing_claims_share_the_work(store: SqlStore, where: tuple[object, ...]) -> None:
+    fill(store, [item(f"{at:03}", due_at=at, state="new" if at % 2 else "old") for at in range(200)])
+    barrier = threading.Barrier(6)
+
+    def work(at: int) -> list[str]:
+        mine: list[str] = []
+        barrier.wait()
+        while found := store.claim(ITEM, where, lambda one: evolve(one, state="mine", due_at=None), limit=3):  # type: ignore[arg-type]
+            mine += [one.id for one in found]
+        return mine
+
+    with ThreadPoolExecutor(6) as pool:
+        claimed = [id for mine in pool.map(work, range(6)) for id in mine]
+    assert len(claimed) == len(set(claimed)) == (100 if len(where[0].value) == 3 else 200)  # type: ignore[attr-defined]
+
+
+def test_a_claim_passes_over_what_another_holds(store: SqlStore) -> None:
+    fill(store, [item(f"{at}", due_at=at) for at in range(4)])
+    with psycopg.connect(store.address.url) as other:
+        other.execute("SELECT * FROM holdfast_conformance_item WHERE id IN ('0', '2') FOR UPDATE")
+        store._database._contended_until = time.monotonic() + 60  # type: ignore[attr-defined]
+        found = store.claim(ITEM, equal(state="new"), lambda one: evolve(one, state="mine"), limit=10)
+        assert [one.id for one in found] == ["1", "3"]
+        some = (among("state", ("new", "mine")),)
+        found = store.claim(ITEM, some, lambda one: evolve(one, state="again"), limit=1)
+        assert [one.id for one in found] == ["1"]
+
+
+def test_a_long_text_that_stays_is_neither_sent_nor_rewritten(store: SqlStore) -> None:
+    (one,) = fill(store, [item("a", body="x" * 100_000)])
+    store.commit([Swap(ITEM, one, evolve(one, size=1))])
+    sent = [sql for sql, *_ in _statements(store) if sql.startswith("UPDATE")]
+    assert sent
+    assert all("body=" not in sql for sql in sent)
+    assert store.get(ITEM, ["a"]) == [evolve(one, size=1)]
+
+
+def _statements(store: SqlStore) -> list[tuple[str]]:
+    session = store._database._pool.take()  # type: ignore[attr-defined]
+    try:
+        return list(session.execute("SELECT statement FROM pg_prepared_statements"))
+    finally:
+        store._database._pool.give(session)  # type: ignore[attr-defined]
+
+
+def test_time_is_the_servers_and_costs_no_question(store: SqlStore) -> None:
+    store.ping()
+    before = micros(datetime.now(UTC))
+    assert abs(store.now() - before) < 1_000_000
+    with psycopg.connect(store.address.url, autocommit=True) as connection:
+        others = "pid <> pg_backend_pid() AND datname = current_database()"
+        connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+    first = store.now()
+    assert first <= store.now() < first + 1_000_000
+
+
+def test_an_injected_clock_wins() -> None:
+    clock = ManualClock()
+    assert SqlStore("postgresql://nobody@nowhere/none", clock=clock).now() == micros(clock.wall())
+
+
+def test_a_subscriber_hears_of_another_store_and_not_twice_of_its_own(store: SqlStore) -> None:
+    heard = threading.Semaphore(0)
+    store.subscribe("topic", heard.release)
+    other = SqlStore(store.address.url)
+    other.commit([Insert(ITEM, item("a"))], wake="topic")
+    assert heard.acquire(timeout=10)
+    store.commit([Insert(ITEM, item("b"))], wake="topic")
+    other.commit([Insert(ITEM, item("c"))], wake="topic")
+    assert heard.acquire(timeout=10)
+    assert heard.acquire(timeout=10)
+    assert not heard.acquire(timeout=0.2)
+    other.close()
+
+
+def test_connections_come_back_after_each_call(store: SqlStore) -> None:
+    for at in range(30):
+        fill(store, [item(f"{at}")])
+        with pytest.raises(Conflict):
+            fill(store, [item(f"{at}")])
+    with psycopg.connect(store.address.url) as connection:
+        found = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast' AND datname = current_database()"
+        ).fetchone()
+    assert found == (1,)
+
+
+def test_an_interrupted_conversation_does_not_go_on(store: SqlStore) -> None:
+    fill(store, [item("a")])
+
+    def interrupted(record: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.claim(ITEM, (), interrupted, limit=1)
+    assert store.get(ITEM, ["a"]) == [item("a")]
+
+
+def test_a_database_without_tables_says_how_to_make_them() -> None:
+    store = SqlStore(server().fresh_database())
+    with pytest.raises(SchemaError, match="run: holdfast db upgrade --url postgresql://"):
+        store.get(ITEM, ["a"])
+    store.close()
+
+
+def test_a_kind_without_a_table_says_how_to_make_it() -> None:
+    store = SqlStore(server().fresh_database(), kinds=[PLAIN])
+    store.create_tables()
+    with pytest.raises(SchemaError, match="no table holdfast_conformance_item"):
+        store.get(ITEM, ["a"])
+    store.close()
+
+
+def test_tables_of_a_newer_holdfast_are_left_alone(store: SqlStore) -> None:
+    with psycopg.connect(store.address.url) as connection:
+        connection.execute("DELETE FROM holdfast_version")
+        connection.execute("INSERT INTO holdfast_version VALUES ('9999')")
+    other = SqlStore(store.address.url)
+    with pytest.raises(SchemaError, match="newer Holdfast"):
+        other.get(ITEM, ["a"])
+    other.close()
+
+
+def test_many_hosts_may_make_the_tables_at_once() -> None:
+    url = server().fresh_database()
+    stores = [SqlStore(url, kinds=[ITEM, PLAIN]) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(SqlStore.create_tables, stores))
+    fill(stores[0], [item("a")])
+    for store in stores:
+        assert store.tally(ITEM) == {(): 1}
+        store.close()
+
+
+def test_an_unreachable_server_is_told_in_one_line_without_the_password() -> None:
+    store = SqlStore("postgresql://someone:secret@127.0.0.1:1/db")
+    for verb in (store.ping, store.now, lambda: store.get(ITEM, ["a"])):
+        with pytest.raises(StoreUnavailable, match="is the server running") as caught:
+            verb()
+        assert "\n" not in str(caught.value)
+        assert "secret" not in str(caught.value)
+    assert store.url == "postgresql://someone:***@127.0.0.1:1/db"
+
+
+def test_a_value_that_no_column_holds_is_a_value_error(store: SqlStore) -> None:
+    for odd in (item("a")._replace(size=1 << 70), item("a")._replace(state=None), item("a")._replace(body="\0")):
+        with pytest.raises(ValueError, match="does not fit"):
+            store.commit([Insert(ITEM, odd)])
+    assert store.get(ITEM, ["a"]) == [None]
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["restart", "crash"])
+def test_a_store_outlives_a_restart_of_the_server(mortal: Server, crash: bool) -> None:
+    store = SqlStore(mortal.fresh_database(), kinds=[ITEM])
+    store.create_tables()
+    fill(store, [item("a")])
+    heard = threading.Event()
+    store.subscribe("topic", heard.set)
+    mortal.restart(crash=crash)
+    # Nobody has asked yet, so both the pool's and the listener's connections are dead without knowing it.
+    assert store.get(ITEM, ["a"]) == [item("a")]
+    fill(store, [item("b")])
+    assert store.tally(ITEM) == {(): 2}
+    assert heard.wait(10)
+    heard.clear()
+    other = SqlStore(store.address.url)
+    other.commit([Insert(ITEM, item("c"))], wake="topic")
+    assert heard.wait(10)
+    other.close()
+    store.close()
+
+
+def test_while_the_server_is_away_every_verb_says_so_and_then_works_again(mortal: Server) -> None:
+    store = SqlStore(mortal.fresh_database(), kinds=[ITEM])
+    store.create_tables()
+    fill(store, [item("a")])
+    mortal.stop()
+    try:
+        for verb in (
+            lambda: store.get(ITEM, ["a"]),
+            lambda: store.page(ITEM),
+            lambda: fill(store, [item("b")]),
+            lambda: store.claim(ITEM, (), lambda one: None, limit=1),
+            lambda: store.sweep(ITEM, ()),
+            store.ping,
+        ):
+            with pytest.raises(StoreUnavailable):
+                verb()
+    finally:
+        mortal.start()
+    fill(store, [item("b")])
+    assert store.tally(ITEM) == {(): 2}
+    store.close()
+
+
+def test_nothing_that_was_acknowledged_is_lost_when_the_server_dies_under_load(mortal: Server) -> None:
+    store = SqlStore(mortal.fresh_database(), kinds=[ITEM])
+    store.create_tables()
+    fill(store, [item("counter")])
+    stop = threading.Event()
+    made: list[str] = []
+
+    def write(name: int) -> None:
+        at = 0
+        while not stop.is_set():
+            at += 1
+            try:
+                fill(store, [item(f"{name}-{at}")])
+                made.append(f"{name}-{at}")
+                change(store, ITEM, "counter", lambda found: found and evolve(found, size=found.size + 1))
+            except (StoreUnavailable, Conflict):
+                continue
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    while len(made) < 100:
+        stop.wait(0.005)
+    mortal.restart(crash=True)
+    enough = len(made) + 100
+    while len(made) < enough:
+        stop.wait(0.005)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert None not in store.get(ITEM, made)
+    assert store.tally(ITEM) == {(): len(store.page(ITEM, limit=1_000_000))}
+    store.close()
