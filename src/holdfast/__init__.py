@@ -12,6 +12,20 @@ __version__ = "0.1.0"
 
 # Where each public name lives. Type checkers read the imports below; a test keeps the two in step.
 _HOMES = {
+    "app": "Holdfast",
+    "backends.memory": "MemoryStore",
+    "backends.open": "open_store",
+    "breakers.breakers": "Breakers",
+    "breakers.data": (
+        "CircuitBreakerCloseAttempt CircuitBreakerOpenAttempt CircuitBreakerStateData CircuitBreakerStateEnum"
+    ),
+    "breakers.doors": (
+        "InMemoryCircuitBreakerStateRepository RedisCircuitBreakerStateRepository SQLCircuitBreakerStateRepository"
+    ),
+    "breakers.events": "SharingChanged",
+    "breakers.repository": "CircuitBreakerStateRepository",
+    "breakers.sharing": "Sharing SharingStatus",
+    "breakers.threaded": "AsyncCircuitBreakerStateRepository",
     "core.backoff": "Backoff BackoffStrategy Jitter",
     "core.classify": "Classifier ResultClassifier default_classify http_classifier",
     "core.clock": "Clock SystemClock",
@@ -19,8 +33,9 @@ _HOMES = {
     "core.deadline": "Deadline",
     "core.outcome": "Evidence Outcome OutcomeKind Verdict",
     "errors": (
-        "BudgetExhausted BulkheadFull CircuitOpen DeadlineExpired GuardRejected GuardTimeout "
-        "HoldfastError OutcomeError PolicyError PoolExhausted RateLimited Throttled"
+        "BudgetExhausted BulkheadFull CircuitOpen Conflict DeadlineExpired GuardRejected GuardTimeout "
+        "HoldfastError MissingExtra OutcomeError PolicyError PoolExhausted RateLimited SchemaError StoreError "
+        "StoreUnavailable Throttled"
     ),
     "failover.endpoint": "Endpoint",
     "failover.failover": "Failover current_endpoint",
@@ -47,15 +62,36 @@ _HOMES = {
     "guard.seam": "GuardedFn guarded_call guarded_call_sync",
     "guard.throttle": "Throttle",
     "guard.timeout": "Timeout TimeoutStrategy",
+    "letters.bulk": "BulkPreview BulkProgress LetterFilter",
+    "letters.capture": "DeadLetter IDEMPOTENCY_KEY letter_id_of",
+    "letters.data": (
+        "DLQCompressedEntry DLQCompressedStatus FailedOperationData FailedOperationDomain FailedOperationStatus "
+        "ReplayAttempt"
+    ),
+    "letters.doors": "InMemoryFailedOperationRepository RedisDLQRepository SQLFailedOperationRepository",
+    "letters.events": (
+        "BulkChanged DrainEnded LetterKept LetterReplayed MaintenanceRan ReplayPaused SlaBreached WorkerTroubled"
+    ),
+    "letters.handlers": "ReplayHandler",
+    "letters.held": "HeldGuard",
+    "letters.letters": "Letters",
+    "letters.maintenance": "MaintenanceReport Schedule",
+    "letters.overflow": "Capacity Overflow",
+    "letters.pace": "BatchPolicy BatchResult",
+    "letters.recovery": "RecoveryPolicy",
+    "letters.replay": "ReplayOutcome ReplayResult",
+    "letters.replaying": "current_idempotency_key current_replay",
+    "letters.repository": "FailedOperationRepository",
+    "letters.threaded": "AsyncFailedOperationRepository",
+    "letters.worker": "Worker WorkerPolicy",
     "machine.breaker": "Breaker CircuitBreakerState CircuitState",
     "machine.budget": "Budget",
     "machine.trip": "consecutive count k_of_n ratio slow_ratio",
-    "telemetry.attempts": (
-        "AttemptRecorder CircuitBreakerEvent HourlyAggregate RetryAttempt RetryMetrics RetryOutcome"
-    ),
+    "store.port": "Store",
+    "telemetry.attempts": "AttemptRecorder CircuitBreakerEvent HourlyAggregate RetryAttempt RetryMetrics RetryOutcome",
     "telemetry.events": (
-        "AttemptCompleted CallCompleted CallInterrupted ChaosInjected CircuitStateChanged FellBack "
-        "GuardEvent Hedged LoadShed ReloadFailed Reloaded RetryDeferred RetryScheduled Severity TimedOut"
+        "AttemptCompleted CallCompleted CallInterrupted ChaosInjected CircuitStateChanged FellBack GuardEvent "
+        "Hedged LoadShed ReloadFailed Reloaded RetryDeferred RetryScheduled Severity TimedOut"
     ),
     "telemetry.hub": (
         "Hub TelemetryListener default_hub default_metrics emit get_listeners register_listener unregister_listener"
@@ -84,6 +120,22 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from holdfast.app import Holdfast as Holdfast
+    from holdfast.backends.memory import MemoryStore as MemoryStore
+    from holdfast.backends.open import open_store as open_store
+    from holdfast.breakers.breakers import Breakers as Breakers
+    from holdfast.breakers.data import CircuitBreakerCloseAttempt as CircuitBreakerCloseAttempt
+    from holdfast.breakers.data import CircuitBreakerOpenAttempt as CircuitBreakerOpenAttempt
+    from holdfast.breakers.data import CircuitBreakerStateData as CircuitBreakerStateData
+    from holdfast.breakers.data import CircuitBreakerStateEnum as CircuitBreakerStateEnum
+    from holdfast.breakers.doors import InMemoryCircuitBreakerStateRepository as InMemoryCircuitBreakerStateRepository
+    from holdfast.breakers.doors import RedisCircuitBreakerStateRepository as RedisCircuitBreakerStateRepository
+    from holdfast.breakers.doors import SQLCircuitBreakerStateRepository as SQLCircuitBreakerStateRepository
+    from holdfast.breakers.events import SharingChanged as SharingChanged
+    from holdfast.breakers.repository import CircuitBreakerStateRepository as CircuitBreakerStateRepository
+    from holdfast.breakers.sharing import Sharing as Sharing
+    from holdfast.breakers.sharing import SharingStatus as SharingStatus
+    from holdfast.breakers.threaded import AsyncCircuitBreakerStateRepository as AsyncCircuitBreakerStateRepository
     from holdfast.core.backoff import Backoff as Backoff
     from holdfast.core.backoff import BackoffStrategy as BackoffStrategy
     from holdfast.core.backoff import Jitter as Jitter
@@ -107,14 +159,19 @@ if TYPE_CHECKING:
     from holdfast.errors import BudgetExhausted as BudgetExhausted
     from holdfast.errors import BulkheadFull as BulkheadFull
     from holdfast.errors import CircuitOpen as CircuitOpen
+    from holdfast.errors import Conflict as Conflict
     from holdfast.errors import DeadlineExpired as DeadlineExpired
     from holdfast.errors import GuardRejected as GuardRejected
     from holdfast.errors import GuardTimeout as GuardTimeout
     from holdfast.errors import HoldfastError as HoldfastError
+    from holdfast.errors import MissingExtra as MissingExtra
     from holdfast.errors import OutcomeError as OutcomeError
     from holdfast.errors import PolicyError as PolicyError
     from holdfast.errors import PoolExhausted as PoolExhausted
     from holdfast.errors import RateLimited as RateLimited
+    from holdfast.errors import SchemaError as SchemaError
+    from holdfast.errors import StoreError as StoreError
+    from holdfast.errors import StoreUnavailable as StoreUnavailable
     from holdfast.errors import Throttled as Throttled
     from holdfast.failover.endpoint import Endpoint as Endpoint
     from holdfast.failover.failover import Failover as Failover
@@ -158,6 +215,47 @@ if TYPE_CHECKING:
     from holdfast.guard.throttle import Throttle as Throttle
     from holdfast.guard.timeout import Timeout as Timeout
     from holdfast.guard.timeout import TimeoutStrategy as TimeoutStrategy
+    from holdfast.letters.bulk import BulkPreview as BulkPreview
+    from holdfast.letters.bulk import BulkProgress as BulkProgress
+    from holdfast.letters.bulk import LetterFilter as LetterFilter
+    from holdfast.letters.capture import IDEMPOTENCY_KEY as IDEMPOTENCY_KEY
+    from holdfast.letters.capture import DeadLetter as DeadLetter
+    from holdfast.letters.capture import letter_id_of as letter_id_of
+    from holdfast.letters.data import DLQCompressedEntry as DLQCompressedEntry
+    from holdfast.letters.data import DLQCompressedStatus as DLQCompressedStatus
+    from holdfast.letters.data import FailedOperationData as FailedOperationData
+    from holdfast.letters.data import FailedOperationDomain as FailedOperationDomain
+    from holdfast.letters.data import FailedOperationStatus as FailedOperationStatus
+    from holdfast.letters.data import ReplayAttempt as ReplayAttempt
+    from holdfast.letters.doors import InMemoryFailedOperationRepository as InMemoryFailedOperationRepository
+    from holdfast.letters.doors import RedisDLQRepository as RedisDLQRepository
+    from holdfast.letters.doors import SQLFailedOperationRepository as SQLFailedOperationRepository
+    from holdfast.letters.events import BulkChanged as BulkChanged
+    from holdfast.letters.events import DrainEnded as DrainEnded
+    from holdfast.letters.events import LetterKept as LetterKept
+    from holdfast.letters.events import LetterReplayed as LetterReplayed
+    from holdfast.letters.events import MaintenanceRan as MaintenanceRan
+    from holdfast.letters.events import ReplayPaused as ReplayPaused
+    from holdfast.letters.events import SlaBreached as SlaBreached
+    from holdfast.letters.events import WorkerTroubled as WorkerTroubled
+    from holdfast.letters.handlers import ReplayHandler as ReplayHandler
+    from holdfast.letters.held import HeldGuard as HeldGuard
+    from holdfast.letters.letters import Letters as Letters
+    from holdfast.letters.maintenance import MaintenanceReport as MaintenanceReport
+    from holdfast.letters.maintenance import Schedule as Schedule
+    from holdfast.letters.overflow import Capacity as Capacity
+    from holdfast.letters.overflow import Overflow as Overflow
+    from holdfast.letters.pace import BatchPolicy as BatchPolicy
+    from holdfast.letters.pace import BatchResult as BatchResult
+    from holdfast.letters.recovery import RecoveryPolicy as RecoveryPolicy
+    from holdfast.letters.replay import ReplayOutcome as ReplayOutcome
+    from holdfast.letters.replay import ReplayResult as ReplayResult
+    from holdfast.letters.replaying import current_idempotency_key as current_idempotency_key
+    from holdfast.letters.replaying import current_replay as current_replay
+    from holdfast.letters.repository import FailedOperationRepository as FailedOperationRepository
+    from holdfast.letters.threaded import AsyncFailedOperationRepository as AsyncFailedOperationRepository
+    from holdfast.letters.worker import Worker as Worker
+    from holdfast.letters.worker import WorkerPolicy as WorkerPolicy
     from holdfast.machine.breaker import Breaker as Breaker
     from holdfast.machine.breaker import CircuitBreakerState as CircuitBreakerState
     from holdfast.machine.breaker import CircuitState as CircuitState
@@ -167,6 +265,7 @@ if TYPE_CHECKING:
     from holdfast.machine.trip import k_of_n as k_of_n
     from holdfast.machine.trip import ratio as ratio
     from holdfast.machine.trip import slow_ratio as slow_ratio
+    from holdfast.store.port import Store as Store
     from holdfast.telemetry.attempts import AttemptRecorder as AttemptRecorder
     from holdfast.telemetry.attempts import CircuitBreakerEvent as CircuitBreakerEvent
     from holdfast.telemetry.attempts import HourlyAggregate as HourlyAggregate

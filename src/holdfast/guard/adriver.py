@@ -6,10 +6,13 @@ import asyncio
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.clock import Clock
 from holdfast.guard.driver import CUT, Cuttable, _Cut
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 T = TypeVar("T")
 
@@ -27,9 +30,12 @@ class AsyncDriver:
     async def sleep(self, seconds: float) -> None:
         await self.clock.asleep(seconds)
 
-    async def offload(self, work: Callable[[], T]) -> T:
-        # A caller that is cancelled meanwhile does not undo it.
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, copy_context().run, work))
+    async def offload(self, work: Callable[[], T], threads: Callable[[], Executor]) -> T:
+        done = threads().submit(copy_context().run, work)
+        waiter = LoopWaiter()
+        done.add_done_callback(lambda _: waiter.wake())
+        await waiter.future  # a caller that is cancelled meanwhile does not undo the work, nor does the end of its loop
+        return done.result()
 
     def waiter(self) -> LoopWaiter:
         return LoopWaiter()

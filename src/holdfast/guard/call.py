@@ -48,6 +48,10 @@ class Keeper(Protocol):
 
     async def keep(self, call: Call, ctx: ResilienceContext, outcome: Outcome[Any]) -> None: ...
 
+    def describe(self) -> str:
+        """What it keeps, in words: the outermost line of the guard's description."""
+        ...
+
 
 class Setting:
     """What all calls of one guard or pipeline have in common."""

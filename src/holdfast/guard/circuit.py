@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -24,7 +25,23 @@ FETCHING_S: Final = 0.1
 
 # A lock is as large as all the rest of a closed circuit, so many circuits share some. It is only ever held for a
 # decision of the machine, and never together with another lock.
-_next_lock: Final = cycle([threading.RLock() for _ in range(64)]).__next__
+_LOCKS: Final = tuple(threading.RLock() for _ in range(64))
+_next_lock: Final = cycle(_LOCKS).__next__
+
+
+def _pause() -> None:
+    for lock in _LOCKS:
+        lock.acquire()
+
+
+def _go_on() -> None:
+    for lock in _LOCKS:
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    # Or a child might find a circuit in the middle of a decision, under a lock whose holder it does not have.
+    os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_go_on)
 
 
 class Remote(Protocol):
@@ -173,6 +190,11 @@ class LiveCircuit(Circuit):
             told = self._collect()
         if told:
             self._tell()
+
+    def begin_process(self) -> None:
+        """In a forked child: what is being told is told by the parent."""
+        with self._lock:
+            self._untold = None
 
     def peek(self, now: float) -> Refusal | None:
         refusal = super().peek(now)

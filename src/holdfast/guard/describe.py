@@ -63,7 +63,10 @@ def describe(guard: Guarded) -> Description:
     seconds = math.inf
     for strategy in reversed(strategies):
         calls, seconds = _worst_case(strategy, calls, seconds)
-    return Description(guard.name, tuple(map(line_of, strategies)), calls, seconds, tuple(_warnings(strategies)))
+    keeper = guard.plan_in_context().setting.keeper
+    kept = () if keeper is None else (keeper.describe(),)
+    order = (*kept, *map(line_of, strategies))
+    return Description(guard.name, order, calls, seconds, tuple(_warnings(strategies)))
 
 
 def line_of(strategy: Any) -> str:

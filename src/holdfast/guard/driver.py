@@ -10,9 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import copy_context
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from holdfast.core.clock import Clock
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 T = TypeVar("T")
 
@@ -58,8 +61,8 @@ class Driver(Protocol):
 
     async def sleep(self, seconds: float) -> None: ...
 
-    async def offload(self, work: Callable[[], T]) -> T:
-        """Run blocking work of ours without blocking the event loop, if there is one."""
+    async def offload(self, work: Callable[[], T], threads: Callable[[], Executor]) -> T:
+        """Run blocking work of ours: in one of `threads` if there is an event loop, which must not wait for it."""
         ...
 
     def waiter(self) -> Waiter: ...
@@ -116,7 +119,7 @@ class SyncDriver:
     async def sleep(self, seconds: float) -> None:
         self.clock.sleep(seconds)
 
-    async def offload(self, work: Callable[[], T]) -> T:
+    async def offload(self, work: Callable[[], T], threads: Callable[[], Executor]) -> T:
         return work()
 
     def waiter(self) -> ThreadWaiter:

@@ -1,0 +1,1 @@
+"""Circuit breakers as data: the repository of their states, and sharing them between processes."""

@@ -1,0 +1,1 @@
+"""Dead letters: what failed for good is kept, found, replayed and aged."""

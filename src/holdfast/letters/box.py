@@ -1,0 +1,175 @@
+"""Where captured failures go: into the store, within its capacity, or into the spool while the store is away."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from holdfast.core.clock import SYSTEM_CLOCK, Clock
+from holdfast.core.redact import redact
+from holdfast.letters.overflow import Capacity, Rejection, Room
+from holdfast.letters.spool import Spool
+from holdfast.store.ids import new_record_id
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from holdfast.letters.data import FailedOperationData
+    from holdfast.letters.repository import FailedOperationRepository
+
+_log: Final = logging.getLogger("holdfast")
+_QUIET_S: Final = 60.0
+_TIMES: Final = ("expires_at",)
+_WRITERS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of a failure: the stored letter, a place in the spool, or the reason why it was not kept."""
+
+    letter: FailedOperationData | None = None
+    rejected: Rejection | None = None
+    spooled: bool = False
+    error: Exception | None = None
+
+    @property
+    def how(self) -> Literal["stored", "spooled", "rejected", "lost"]:
+        if self.letter is not None:
+            return "stored"
+        return "spooled" if self.spooled else "lost" if self.rejected is None else "rejected"
+
+    @property
+    def is_kept(self) -> bool:
+        return self.letter is not None or self.spooled
+
+
+class LetterBox:
+    """Takes entries (the arguments of `FailedOperationRepository.create`) and never raises for a store that is away.
+
+    `counts` tells what became of them.
+    """
+
+    def __init__(
+        self,
+        repository: FailedOperationRepository,
+        capacity: Capacity | None = None,
+        spool: Spool | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.repository = repository
+        self.spool = spool
+        self.room = Room(repository, Capacity() if capacity is None else capacity)
+        self.counts = {"stored": 0, "rejected": 0, "spooled": 0, "lost": 0, "ingested": 0}
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._warned: dict[str, float] = {}
+        self._writers: tuple[int, ThreadPoolExecutor] | None = None
+        self._behind = spool is not None  # an earlier process may have left something
+
+    def put(self, entry: dict[str, Any], connection: Any = None) -> Kept:
+        """Keep one failure. What cannot be kept is logged and counted."""
+        try:
+            # A transaction of the caller's may hold the locks that evicting would wait for.
+            rejected = self.room.make(entry["domain"], may_evict=connection is None)
+            if rejected is None and self.room.is_crowded:
+                self._warn("crowded", "more dead letters than there is room for, and none may go: %s", entry["domain"])
+            if rejected is not None:
+                self._count("rejected")
+                self._warn(rejected, "a dead letter of %s was rejected: %s", entry["domain"], rejected)
+                return Kept(rejected=rejected)
+            letter = self.repository.create(**entry, connection=connection)
+        except Exception as error:  # the caller's own failure must reach the caller, whatever ours is
+            return self._set_aside(entry, error)
+        self._count("stored")
+        if self._behind and connection is None:
+            self._catch_up()
+        return Kept(letter)
+
+    def writers(self) -> ThreadPoolExecutor:
+        """Threads in which letters are written while an event loop goes on.
+
+        Not the loop's own, which in an outage may all be waiting: for a name to be resolved, or for this very call.
+        """
+        from concurrent.futures import ThreadPoolExecutor  # for asyncio only, which has loaded it
+
+        with self._lock:
+            if self._writers is None or self._writers[0] != os.getpid():
+                # A forked child has its parent's pool without the threads.
+                self._writers = os.getpid(), ThreadPoolExecutor(_WRITERS, "holdfast-letters")
+            return self._writers[1]
+
+    def close(self) -> None:
+        """Wait for what is being written. The box may be used again."""
+        with self._lock:
+            made, self._writers = self._writers, None
+        if made is not None and made[0] == os.getpid():
+            made[1].shutdown()
+
+    def lose(self, domain: str, error: Exception) -> None:
+        """Log and count a failure of which no letter could be made."""
+        self._count("lost")
+        self._warn("lost", "a dead letter of %s could not be stored and is lost: %s", domain, _said(error))
+
+    def ingest(self) -> int:
+        """Store what waits in the spool; raises when the store is still away."""
+        if self.spool is None or not self.spool:
+            return 0
+        done = self.spool.ingest(lambda entry: self.repository.create(**_with_times(entry)))
+        self._count("ingested", done)
+        return done
+
+    def _catch_up(self) -> None:
+        """The store works: what waits in the spool goes first thing, worker or not."""
+        self._behind = False
+        try:
+            self.ingest()
+        except Exception:  # away again; the letters stay where they are
+            self._behind = True
+
+    def _set_aside(self, entry: dict[str, Any], error: Exception) -> Kept:
+        if self.spool is None:
+            self.lose(entry["domain"], error)
+            return Kept(error=error)
+        # The line at which a process dies is read back twice; the key makes one letter of it.
+        key = entry.get("dedup_key") or f"spool-{new_record_id(0)}"
+        try:
+            self.spool.append({**entry, "dedup_key": key})
+        except Exception as fault:  # the disk is full, the folder is gone: there is nowhere else to go
+            self._count("lost")
+            story = "a dead letter of %s is lost: %s, and the spool: %s"
+            self._warn("lost", story, entry["domain"], _said(error), _said(fault))
+            return Kept(error=error)
+        self._count("spooled")
+        self._behind = True
+        self._warn(
+            "spooled", "dead letters of %s go to the spool %s: %s", entry["domain"], self.spool.path, _said(error)
+        )
+        return Kept(spooled=True, error=error)
+
+    def _count(self, what: str, number: int = 1) -> None:
+        with self._lock:
+            self.counts[what] += number
+
+    def _warn(self, what: str, message: str, *values: Any) -> None:
+        """One line a minute for each kind of trouble: an outage of the store must not be one of the log as well."""
+        now = self._clock.monotonic()
+        with self._lock:
+            if now - self._warned.get(what, -_QUIET_S) < _QUIET_S:
+                return
+            self._warned[what] = now
+        _log.warning(message, *values)
+
+
+def _said(error: Exception) -> str:
+    """A database's message may quote what was to be stored."""
+    return redact(f"{type(error).__name__}: {error}")
+
+
+def _with_times(entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry from the spool, with its times as times again."""
+    times = {name: datetime.fromisoformat(entry[name]) for name in _TIMES if entry.get(name)}
+    return {**entry, **times}

@@ -1,0 +1,257 @@
+"""Dead letters as callers see them: plain mutable copies of what is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from holdfast.machine.dead_letter import DLQCompressedStatus, FailedOperationStatus, LetterRecord, SummaryRecord
+from holdfast.store.codec import from_json, instant, maybe_instant, micros
+from holdfast.store.port import FOREVER
+from holdfast.store.query import Cursor
+
+__all__ = [
+    "FailedOperationStatus", "FailedOperationDomain", "FailedOperationData", "ReplayAttempt",
+    "DLQCompressedStatus", "DLQCompressedEntry",
+    "letter_of", "record_of", "attempts_of", "entry_of", "cursor_of",
+]  # fmt: skip
+
+
+class FailedOperationDomain(StrEnum):
+    """Suggestions; a domain is free text."""
+
+    EXTERNAL_SERVICE = "external_service"
+    INTERNAL_PROCESS = "internal_process"
+    ASYNC_TASK = "async_task"
+    NOTIFICATION = "notification"
+    DATA_SYNC = "data_sync"
+    CUSTOM = "custom"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class FailedOperationData:
+    """A dead letter. A copy: changing it changes nothing that is stored.
+
+    One that a repository hands out reads its JSON when somebody first looks at it: most letters are moved unread.
+    """
+
+    id: str
+    domain: str
+    failure_type: str
+    status: str
+    entity_type: str | None = None
+    entity_id: str | None = None
+    entity_refs: dict[str, Any] = field(default_factory=dict)
+    user_id: int | str | None = None
+    error_code: str = field(default_factory=str)
+    error_message: str = field(default_factory=str)
+    snapshot_data: dict[str, Any] = field(default_factory=dict)
+    request_data: dict[str, Any] = field(default_factory=dict)
+    response_data: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    retry_count: int = 0
+    max_retries: int = 2
+    last_retry_at: datetime | None = None
+    resolved_at: datetime | None = None
+    resolved_by_id: int | str | None = None
+    resolution_type: str = ""
+    resolution_note: str = ""
+    next_action_hint: str = field(default_factory=str)
+    recommended_action: str = ""
+    expires_at: datetime | None = None
+    created_at: datetime = field(default_factory=_now)
+    updated_at: datetime = field(default_factory=_now)
+    attempt_token: str | None = None
+    attempt_cap: int | None = None
+    heartbeat_at: datetime | None = None
+    next_attempt_at: datetime | None = None
+    archived_at: datetime | None = None
+    dedup_key: str | None = None
+    occurrences: int = 1
+
+    def __getattr__(self, name: str) -> Any:
+        # Only asked for fields without a default of the class, and only while they are not there yet.
+        record: LetterRecord | None = self.__dict__.get("_record")
+        if record is None or name not in _READ_LATE:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        for late, value in _late(record).items():
+            self.__dict__.setdefault(late, value)
+        return self.__dict__[name]
+
+    @property
+    def is_pending(self) -> bool:
+        return self.status == FailedOperationStatus.PENDING
+
+    @property
+    def is_resolved(self) -> bool:
+        return self.status == FailedOperationStatus.RESOLVED
+
+    @property
+    def can_retry(self) -> bool:
+        """Whether its own cap allows another attempt, whatever its status."""
+        return self.retry_count < self.max_retries
+
+    @property
+    def cursor(self) -> str:
+        """Where a page that ends with this letter goes on; for `after=`."""
+        return f"{micros(self.created_at):x}.{self.id}"
+
+
+@dataclass
+class ReplayAttempt:
+    """One attempt to replay a letter; `outcome` and `finished_at` are None while it runs."""
+
+    operation_id: str
+    number: int
+    token: str | None
+    started_at: datetime
+    finished_at: datetime | None = None
+    outcome: str | None = None
+    trigger: str = ""
+    error_type: str = ""
+    note: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class DLQCompressedEntry:
+    """The summary of letters that were compressed."""
+
+    id: str
+    domain: str
+    failure_type: str
+    error_code: str
+    count: int
+    first_seen: datetime
+    last_seen: datetime
+    sample_error_message: str
+    sample_context: dict[str, Any] = field(default_factory=dict)
+    status: str = DLQCompressedStatus.ACTIVE.value
+    compressed_at: datetime = field(default_factory=_now)
+    stale_at: datetime | None = None
+    archived_at: datetime | None = None
+
+
+def letter_of(record: LetterRecord) -> FailedOperationData:
+    """The letter of a record. It remembers the record, which saves a read when it is completed."""
+    letter = object.__new__(FailedOperationData)
+    # The record is no field: it is neither compared nor shown, and a copy made by hand has none.
+    letter.__dict__.update(
+        _record=record,
+        id=record.id,
+        domain=record.domain,
+        failure_type=record.failure_type,
+        status=record.status,
+        entity_type=record.entity_type,
+        entity_id=record.entity_id,
+        user_id=_value(record.user_id),
+        retry_count=record.retry_count,
+        max_retries=record.max_retries,
+        last_retry_at=maybe_instant(record.last_retry_at),
+        resolved_at=maybe_instant(record.resolved_at),
+        resolved_by_id=_value(record.resolved_by),
+        resolution_type=record.resolution_type,
+        resolution_note=record.resolution_note,
+        recommended_action=record.recommended_action,
+        expires_at=maybe_instant(record.expires_at),
+        attempt_token=record.token,
+        attempt_cap=record.attempt_cap,
+        heartbeat_at=maybe_instant(record.heartbeat_at),
+        next_attempt_at=instant(record.not_before) if record.not_before else None,
+        archived_at=maybe_instant(record.archived_at),
+        dedup_key=record.dedup_key,
+        occurrences=record.occurrences,
+    )
+    return letter
+
+
+def _late(record: LetterRecord) -> dict[str, Any]:
+    """The fields that are read when somebody looks."""
+    get = from_json(record.payload).get  # what is empty was left out
+    return {
+        "entity_refs": get("entity_refs") or {},
+        "error_code": get("error_code", ""),
+        "error_message": get("error_message", ""),
+        "snapshot_data": get("snapshot_data") or {},
+        "request_data": get("request_data") or {},
+        "response_data": get("response_data") or {},
+        "next_action_hint": get("next_action_hint", ""),
+        "metadata": {} if record.metadata == "{}" else from_json(record.metadata),
+        "created_at": instant(record.created_at),
+        "updated_at": instant(record.updated_at),
+    }
+
+
+_READ_LATE: Final = frozenset(
+    {
+        "entity_refs", "error_code", "error_message", "snapshot_data", "request_data", "response_data",
+        "next_action_hint", "metadata", "created_at", "updated_at",
+    }
+)  # fmt: skip
+
+
+def record_of(letter: FailedOperationData) -> LetterRecord | None:
+    """The record that the letter was made of, if the repository made it."""
+    record: LetterRecord | None = letter.__dict__.get("_record")
+    return record
+
+
+def attempts_of(record: LetterRecord) -> list[ReplayAttempt]:
+    """The attempts, oldest first; the last one may still run."""
+    attempts = [
+        ReplayAttempt(
+            record.id, item["number"], item["token"], instant(item["started_at"]), instant(item["finished_at"]),
+            item["outcome"], item["trigger"], item["error_type"], item["note"], item["details"],
+        )
+        for item in from_json(record.history)
+    ]  # fmt: skip
+    if record.started_at is not None:
+        started = instant(record.started_at)
+        attempts.append(
+            ReplayAttempt(record.id, record.attempts, record.token, started, trigger=record.started_by)
+        )  # fmt: skip
+    return attempts
+
+
+def entry_of(record: SummaryRecord) -> DLQCompressedEntry:
+    return DLQCompressedEntry(
+        id=record.id,
+        domain=record.domain,
+        failure_type=record.failure_type,
+        error_code=record.error_code,
+        count=record.items,
+        first_seen=instant(record.first_seen),
+        last_seen=instant(record.last_seen),
+        sample_error_message=record.sample_error_message,
+        sample_context=from_json(record.sample_context),
+        status=record.status,
+        compressed_at=instant(record.compressed_at),
+        stale_at=maybe_instant(record.stale_at),
+        archived_at=maybe_instant(record.archived_at),
+    )
+
+
+def cursor_of(text: str | None) -> Cursor | None:
+    """The cursor in a text that `FailedOperationData.cursor` gave.
+
+    Raises ValueError for any other text.
+    """
+    if text is None:
+        return None
+    value, dot, id = text.partition(".")
+    try:
+        if dot and id and id.isascii() and "\0" not in id and abs(at := int(value, 16)) <= FOREVER:
+            return Cursor(at, id)
+    except ValueError:
+        pass
+    raise ValueError(f"{text!r} is no cursor; use the `cursor` of the last letter of a page")
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else from_json(text)

@@ -1,0 +1,62 @@
+"""What every part of the repository works with: the store, the time, and the change of one letter."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from holdfast.core.clock import Clock
+from holdfast.errors import Conflict
+from holdfast.letters.data import FailedOperationData, letter_of
+from holdfast.letters.values import is_id
+from holdfast.machine.dead_letter import LETTER, LetterRecord
+from holdfast.store.change import PATIENCE_S, change
+from holdfast.store.codec import micros
+from holdfast.store.port import Store
+
+T = TypeVar("T")
+
+
+class Desk:
+    """The store is the truth, and its clock the time, unless a clock is given."""
+
+    def __init__(self, store: Store, clock: Clock | None = None) -> None:
+        self.store = store
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.store.url}>"
+
+    def _now(self) -> int:
+        return self.store.now() if self._clock is None else micros(self._clock.wall())
+
+    def _change(self, id: Any, decide: Callable[[LetterRecord], LetterRecord | None]) -> LetterRecord | None:
+        """The letter after the change; None if there is no such letter, or the machine says no."""
+        if not is_id(id):
+            return None
+
+        def ask(found: LetterRecord | None) -> LetterRecord | None:
+            return None if found is None else decide(found)
+
+        return change(self.store, LETTER, id, ask)[1]
+
+
+def letters_of(records: Iterable[LetterRecord]) -> list[FailedOperationData]:
+    return [letter_of(record) for record in records]
+
+
+def until_settled(step: Callable[[], T]) -> T:
+    """What the step gives, once nobody else was faster: it reads anew each time.
+
+    Raises Conflict if others were faster for 15 seconds.
+    """
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return step()
+        except Conflict:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(random.random() * 0.01)

@@ -1,0 +1,61 @@
+"""What code can know of the replay it runs in: which letter, which attempt, and the key that makes repeating safe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.context import ResilienceContext, TypedKey, current_context, use_context
+from holdfast.letters.capture import IDEMPOTENCY_KEY, REPLAYING
+
+if TYPE_CHECKING:
+    from holdfast.letters.data import FailedOperationData
+
+
+class Replayed:
+    """The replay under way. `lost` turns True when another worker may have taken the letter over."""
+
+    __slots__ = ("attempt", "domain", "id", "key", "lost", "token")
+
+    def __init__(self, op: FailedOperationData) -> None:
+        self.id = op.id
+        self.domain = op.domain
+        self.attempt = op.retry_count
+        self.token = op.attempt_token or ""
+        self.key = idempotency_key_of(op)
+        self.lost = False
+
+
+REPLAYED: Final = TypedKey[Replayed]("holdfast.replayed")
+
+
+def idempotency_key_of(op: FailedOperationData) -> str:
+    """The original call's own key, or one made from the letter: the same for every attempt."""
+    kept = op.metadata.get("idempotency_key")
+    return kept if isinstance(kept, str) and kept else f"letter-{op.id}"
+
+
+def current_replay() -> Replayed | None:
+    """The replay that this code runs in, or None in an ordinary call."""
+    context = current_context()
+    return None if context is None else context.get(REPLAYED)
+
+
+def current_idempotency_key() -> str | None:
+    """The key to send along with what this code does: equal keys mean the same effect, however often it is tried."""
+    context = current_context()
+    return None if context is None else context.get(IDEMPOTENCY_KEY)
+
+
+@contextmanager
+def replaying(op: FailedOperationData) -> Iterator[Replayed]:
+    """Run a block as a replay of this letter."""
+    replayed = Replayed(op)
+    context = ResilienceContext(op.domain, properties={IDEMPOTENCY_KEY: replayed.key, REPLAYED: replayed})
+    token = REPLAYING.set(op.id)
+    try:
+        with use_context(context):
+            yield replayed
+    finally:
+        REPLAYING.reset(token)
