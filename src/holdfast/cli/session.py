@@ -1,0 +1,175 @@
+"""Which store a command acts on: `--url`, or the Holdfast of a program named by `--app`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import click
+
+from holdfast.cli.exits import NoStore, WrongUsage
+from holdfast.store.codec import instant
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.breakers.breakers import Breakers
+    from holdfast.letters.letters import Letters
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ASK: Final = (
+    "which store? Set HOLDFAST_URL or --url (sqlite:///holdfast.db, postgresql://…, redis://…), "
+    "or HOLDFAST_APP or --app (module:attribute)"
+)
+ONE_PROCESS: Final = (
+    "{} lives in one process only; this one would look at an empty store of its own. "
+    "Use the store that your program shares: sqlite:///holdfast.db, postgresql://… or redis://…"
+)
+
+
+class Session:
+    """What the options say, and the Holdfast that they name; it is opened when a command first asks for it."""
+
+    def __init__(self) -> None:
+        self.url: str | None = None
+        self.app: str | None = None
+        self.debug = False
+        self._hold: Holdfast | None = None
+
+    @property
+    def has_app(self) -> bool:
+        """Whether the program's functions and handlers are here, so that letters can be replayed."""
+        return self._source()[1] is not None
+
+    def hold(self, *, create: bool = False) -> Holdfast:
+        """The Holdfast on the shared store. `create`: a SQLite file that is not there may be made.
+
+        Raises WrongUsage for a store that is not shared, or none at all, and NoStore for a file that is not there.
+        """
+        if self._hold is None:
+            url, app = self._source()
+            self._hold = _load(app) if app is not None else _open(url or "", create)
+            refuse_memory(self._hold.store.url)
+            click.get_current_context().call_on_close(self._hold.close)
+        return self._hold
+
+    @property
+    def letters(self) -> Letters:
+        """The dead letters of the shared store."""
+        return self.hold().letters
+
+    @property
+    def breakers(self) -> Breakers:
+        """The breaker states of the shared store."""
+        return self.hold().breakers
+
+    def now(self) -> datetime:
+        """The store's time."""
+        return instant(self.hold().store.now())
+
+    def where(self) -> str:
+        """The store's URL: as it was given, or without its password where an app has it."""
+        url, app = self._source()
+        return self.hold().store.url if app is not None else url or ""
+
+    def _source(self) -> tuple[str | None, str | None]:
+        """The URL or the app; what is on the command line goes before what is in the environment."""
+        if self.url is not None and self.app is not None:
+            raise WrongUsage("give --url or --app, not both: an app brings its own store")
+        if self.url is not None or self.app is not None:
+            return self.url, self.app
+        app, url = os.environ.get("HOLDFAST_APP"), os.environ.get("HOLDFAST_URL")
+        if not app and not url:
+            raise WrongUsage(ASK)
+        return (None, app) if app else (url, None)
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value and param.name is not None:
+        setattr(ctx.ensure_object(Session), param.name, value)
+
+
+def store_options(command: F) -> F:
+    """The options that every command has, before or after its name."""
+    for option in (
+        click.option(
+            "--debug", is_flag=True, expose_value=False, callback=_remember, help="Show the traceback of an error."
+        ),
+        click.option(
+            "--app",
+            metavar="MODULE:NAME",
+            expose_value=False,
+            callback=_remember,
+            help="The program's Holdfast, or a function that makes it (HOLDFAST_APP).",
+        ),
+        click.option(
+            "--url", metavar="URL", expose_value=False, callback=_remember, help="The shared store (HOLDFAST_URL)."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+pass_session = click.make_pass_decorator(Session)
+
+
+def _load(app: str) -> Holdfast:
+    """The Holdfast that `module:attribute` names."""
+    from holdfast.app import Holdfast
+
+    module, colon, path = app.partition(":")
+    if not (module and colon and path):
+        raise WrongUsage(f"--app must be module:attribute, got {app!r}; for instance shop.app:hold")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise
+        raise WrongUsage(f"there is no module {module!r} for --app {app}, seen from {here}") from None
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise WrongUsage(f"{module} has no {path!r} for --app {app}")
+        found = getattr(found, name)
+    if callable(found) and not isinstance(found, Holdfast):
+        found = found()
+    if not isinstance(found, Holdfast):
+        raise WrongUsage(f"--app {app} is a {type(found).__name__}; it must be a Holdfast or a function that makes one")
+    return found
+
+
+def _open(url: str, create: bool) -> Holdfast:
+    from holdfast.app import Holdfast
+
+    refuse_memory(url)
+    file = sqlite_file(url)
+    if file is not None and not create and not file.exists():
+        raise NoStore(f"there is no database at {file}; your program makes it, or: holdfast db upgrade --url {url}")
+    try:
+        return Holdfast(url)
+    except ValueError as error:
+        raise WrongUsage(str(error)) from error
+
+
+def refuse_memory(url: str) -> None:
+    """Raises WrongUsage for a store that other processes cannot see."""
+    parts = urlsplit(url)
+    file = sqlite_file(url)
+    if parts.scheme == "memory" or (parts.scheme.startswith("sqlite") and (file is None or file.name == ":memory:")):
+        raise WrongUsage(ONE_PROCESS.format(url))
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file of a SQLite store; None for any other store, and for SQLite in memory."""
+    parts = urlsplit(url)
+    if not parts.scheme.startswith("sqlite") or not parts.path.strip("/"):
+        return None
+    return Path(unquote(parts.path[1:]))
