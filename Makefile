@@ -54,7 +54,7 @@ docs: $(DEV) ## Build the documentation into site/
 	@echo "built site/index.html"
 
 clean: ## Remove everything the other targets made
-	rm -rf $(VENV) .venv-peers site dist holdfast-demo.svg .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers site dist holdfast-demo.svg holdfast-demo.db* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A venv that was left half-made, or whose interpreter is gone, is made again.

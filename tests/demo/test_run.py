@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from itertools import pairwise
 
 import pytest
 
 from holdfast import CircuitState
 from holdfast.demo.dependency import PATIENCE, SPELLS, timetable
-from holdfast.demo.figures import course, quantile, state_at, state_in, totals
-from holdfast.demo.run import RATE, Answer, Half, run_half
+from holdfast.demo.figures import course, quantile, state_at, state_in, totals, unplaced_at
+from holdfast.demo.half import ORDERS, RATE, Answer, Half
+from holdfast.demo.run import run_half
 from holdfast.demo.story import story
-from holdfast.demo.virtual import VirtualClock, run_virtually
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +50,18 @@ def test_the_guard_beats_no_guard_in_what_the_summary_shows(seed: int, seconds: 
     assert with_guard.wasted < without.wasted / 10
     assert with_guard.reached_in_outage < without.reached_in_outage / 5
     assert without.reached_in_outage == without.offered_in_outage == with_guard.offered_in_outage
+    assert with_guard.unplaced == 0 < with_guard.letters
+    assert without.unplaced > 20
+    assert with_guard.drained_in is not None
+    assert with_guard.drained_in < seconds / 2
+    assert with_guard.replays_while_open == 0
 
 
 def test_every_call_is_counted_once(bare: Half, guarded: Half) -> None:
     for half in (bare, guarded):
         sums = totals(half)
-        assert sums.fresh + sums.fallback + sums.failed == sums.calls == len(half.calls)
-    assert totals(bare).fallback == 0
+        assert sums.fresh + sums.fallback + sums.kept + sums.failed == sums.calls == len(half.calls)
+    assert totals(bare).fallback == totals(bare).kept == 0
     assert totals(guarded).retries > 0
     assert totals(guarded).refusals["circuit_open"] > 200
 
@@ -68,6 +71,44 @@ def test_the_breaker_opens_in_the_outage_and_closes_after_it(guarded: Half) -> N
     assert state_at(guarded, guarded.outage.start + 1) is CircuitState.OPEN
     assert state_at(guarded, guarded.seconds) is CircuitState.CLOSED
     assert guarded.outage.end < guarded.changes[-1].at < guarded.outage.end + 1
+
+
+def test_dead_letters_pile_up_in_the_outage_and_drain_after_it(guarded: Half) -> None:
+    outage, closed = guarded.outage, guarded.changes[-1].at
+    assert unplaced_at(guarded, outage.start) == 0
+    piling = [unplaced_at(guarded, outage.start + step / 4) for step in range(11)]
+    assert piling == sorted(piling)
+    assert piling[-1] > 60
+    draining = [unplaced_at(guarded, closed + step / 4) for step in range(10)]
+    assert draining == sorted(draining, reverse=True)
+    assert draining[0] > 60
+    assert draining[-1] == 0
+
+
+def test_every_order_is_placed_once_with_a_guard_and_many_never_without(bare: Half, guarded: Half) -> None:
+    orders = range(0, 10 * RATE, ORDERS)
+    assert guarded.placed == dict.fromkeys(orders, 1)
+    assert len(bare.placed) == len(orders) - totals(bare).lost
+    assert totals(bare).lost > 60
+
+
+def test_every_caller_of_an_order_that_failed_was_told_that_it_is_kept(guarded: Half) -> None:
+    told = [call for call in guarded.calls if call.answer is Answer.KEPT]
+    assert all(call.is_order for call in told)
+    assert [call.end for call in sorted(told, key=lambda call: call.end)] == pytest.approx(
+        [letter.kept for letter in guarded.letters], abs=1e-5
+    )
+
+
+def test_no_replay_is_spent_on_an_open_breaker(guarded: Half) -> None:
+    tries = [at for letter in guarded.letters for at in letter.tries]
+    assert len(tries) == len(guarded.letters)
+    assert {state_at(guarded, at) for at in tries} == {CircuitState.CLOSED}
+
+
+def test_the_drain_goes_in_growing_rounds(guarded: Half) -> None:
+    assert guarded.store == "SQLite"
+    assert 1 < guarded.rounds < len(guarded.letters) / 4
 
 
 def test_a_probe_between_two_slices_is_still_seen(guarded: Half) -> None:
@@ -109,41 +150,11 @@ def test_the_story_is_in_order_and_its_lines_fit_a_terminal(bare: Half, guarded:
     told = "\n".join(line.text for line in story(guarded))
     assert "5 failures in a row, breaker opens: answers at once, not after 1 s" in told
     assert "the probe succeeded, breaker closes" in told
+    assert "kept as a dead letter in SQLite" in told
+    assert told.index("breaker closes") < told.index("dead letters drain") < told.index("placed in")
 
 
 @pytest.mark.parametrize(("q", "value"), [(0.0, 1.0), (0.5, 2.0), (0.99, 4.0), (1.0, 4.0)])
 def test_a_quantile_is_one_of_the_values(q: float, value: float) -> None:
     assert quantile([1.0, 2.0, 3.0, 4.0], q) == value
     assert quantile([], q) == 0.0
-
-
-def test_virtual_time_passes_in_order_and_at_once() -> None:
-    async def work() -> list[tuple[str, float]]:
-        clock, seen = VirtualClock(), []
-
-        async def nap(name: str, seconds: float) -> None:
-            await clock.asleep(seconds)
-            seen.append((name, clock.monotonic()))
-
-        await asyncio.gather(nap("late", 3600), nap("early", 60))
-        return seen
-
-    begun = time.monotonic()
-    assert run_virtually(work()) == [("early", 60.0), ("late", 3600.0)]
-    assert time.monotonic() - begun < 5
-
-
-def test_a_virtual_loop_in_which_everything_waits_says_so() -> None:
-    async def work() -> None:
-        await asyncio.get_running_loop().create_future()
-
-    with pytest.raises(RuntimeError, match="nothing is due"):
-        run_virtually(work())
-
-
-def test_virtual_time_cannot_block_a_thread() -> None:
-    async def work() -> None:
-        VirtualClock().sleep(1)
-
-    with pytest.raises(RuntimeError, match="use an async function"):
-        run_virtually(work())

@@ -13,10 +13,12 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
+from holdfast import Holdfast
 from holdfast.demo import live
 from holdfast.demo.__main__ import main
+from holdfast.demo.half import Half
 from holdfast.demo.picture import draw
-from holdfast.demo.run import Half, run_half
+from holdfast.demo.run import run_half
 from holdfast.testing.clock import ManualClock
 
 ROOT = Path(__file__).parents[2]
@@ -47,14 +49,17 @@ def svg(tmp_path: Path) -> str:
     return str(tmp_path / "run.svg")
 
 
-def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_python(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Python; in a folder, temporary files belong there as well."""
+    own = {} if folder is None else {"TMPDIR": str(folder)}
     return subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
         text=True,
         encoding="utf-8",
         timeout=60,
-        env={"PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8"},
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8", **own},
         check=False,
     )
 
@@ -62,10 +67,11 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_picture_is_well_formed_and_has_every_series(halves: tuple[Half, Half]) -> None:
     root = ElementTree.fromstring(draw(*halves))
     series = {element.get("id"): element.get("points", "") for element in root.iter() if element.get("id")}
-    for panel in ("answered", "latency", "load"):
+    for panel in ("answered", "latency", "load", "orders"):
         for half in ("bare", "guarded"):
             assert len(series[f"{panel}-{half}"].split()) == 80  # two ends of 40 slices
     assert series["fallback"]
+    assert series["letters"]
     states = {element.get("data-state") for element in root.iter(f"{SVG}rect")}
     assert states >= {"closed", "open", "half_open"}
 
@@ -106,6 +112,35 @@ def test_a_frame_fits_a_small_terminal(halves: tuple[Half, Half], which: int, mo
     assert max(len(line) for line in lines if not line.startswith("──")) <= 80
 
 
+def frame_lines(halves: tuple[Half, Half], moment: float) -> list[str]:
+    console = Console(file=io.StringIO(), width=80, height=24, color_system=None)
+    shown = console.render_lines(live.frame(halves, halves[1], moment), pad=False)
+    return ["".join(segment.text for segment in line).rstrip() for line in shown]
+
+
+def test_the_dead_letters_rise_and_fall_on_the_screen(halves: tuple[Half, Half]) -> None:
+    rows = {
+        moment: next(row for row in frame_lines(halves, moment) if row.startswith("  dead letters"))
+        for moment in (4, 7, 10)
+    }
+    assert rows[4].split() == ["dead", "letters"]
+    assert rows[7].endswith("61 waiting")
+    assert rows[10].endswith("all placed")
+    hill = rows[10].removeprefix("  dead letters").removesuffix("all placed").strip()
+    heights = [live.BARS.index(bar) for bar in hill]
+    top = heights.index(8)
+    assert heights[: top + 1] == sorted(heights[: top + 1])
+    assert heights[top:] == sorted(heights[top:], reverse=True)
+
+
+def test_the_screen_tells_of_a_drain_that_outlasts_the_half() -> None:
+    halves = run_half(guarded=False, seed=7, seconds=4), run_half(guarded=True, seed=7, seconds=4)
+    assert max(letter.placed or 0.0 for letter in halves[1].letters) > 4
+    shown = "\n".join(frame_lines(halves, 4.0))
+    assert "all placed" in shown
+    assert "all 41 placed in" in shown
+
+
 def test_in_a_terminal_both_halves_play_in_real_time(terminal: Terminal, svg: str) -> None:
     clock = ManualClock()
     begun = clock.monotonic()
@@ -114,6 +149,7 @@ def test_in_a_terminal_both_halves_play_in_real_time(terminal: Terminal, svg: st
     assert 8.0 <= clock.monotonic() - begun < 8.5
     assert "both halves done" in terminal.getvalue()
     assert "breaker opened" in terminal.getvalue()
+    assert "orders lost for good" in terminal.getvalue()
 
 
 def test_fast_shows_the_result_without_playing_it(terminal: Terminal, svg: str) -> None:
@@ -144,6 +180,8 @@ def test_json_is_the_whole_output_and_the_same_every_time(capsys: pytest.Capture
     assert summary["seed"] == 3
     assert summary["guarded"]["answered"] > summary["bare"]["answered"]
     assert summary["guarded"]["changes"][0]["state"] == "open"
+    assert summary["guarded"]["letters"] == summary["guarded"]["placed_later"] > 0
+    assert summary["guarded"]["unplaced"] == 0 < summary["bare"]["unplaced"]
     assert Path(summary["picture"]).exists()
 
 
@@ -156,11 +194,49 @@ def test_without_a_terminal_it_prints_lines_and_ends_well(svg: str) -> None:
     assert Path(svg).read_text(encoding="utf-8").startswith("<svg")
 
 
-def test_it_needs_nothing_but_holdfast_and_says_what_rich_would_add(svg: str) -> None:
+def test_it_leaves_nothing_behind_but_the_picture(tmp_path: Path) -> None:
+    done = run_python("-m", "holdfast.demo", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "orders lost for good 79 0" in " ".join(done.stdout.split())
+    assert "kept as a dead letter in SQLite" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["holdfast-demo.svg"]
+
+
+def test_the_store_can_be_kept_and_looked_into(tmp_path: Path, svg: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "kept.db"
+    assert main(["--keep", str(file), "--svg", svg, "--seconds", "4"]) == 0
+    assert f"holdfast letters list --url sqlite:///{file}" in capsys.readouterr().out
+    with Holdfast(f"sqlite:///{file}") as hold:
+        assert hold.letters.get_facet_counts()["by_status"] == {"resolved": 41}
+        letter = hold.letters.find(domain="orders", limit=1)[0]
+        assert letter.request_data["args"] == {"order_id": int(letter.entity_id or "")}
+
+
+def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path, svg: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "precious.db"
+    file.write_text("mine", encoding="utf-8")
+    assert main(["--keep", str(file), "--svg", svg]) == 1
+    assert main(["--keep", str(tmp_path / "missing" / "a.db"), "--svg", svg]) == 1
+    assert file.read_text(encoding="utf-8") == "mine"
+    assert not Path(svg).exists()
+    assert capsys.readouterr().err.count("choose another --keep") == 2
+
+
+def test_it_needs_nothing_but_holdfast_and_says_what_the_extra_would_add(svg: str) -> None:
     done = run_python("-S", "-m", "holdfast.demo", "--svg", svg, "--seconds", "4")  # -S: no installed packages
     assert done.returncode == 0, done.stderr
-    assert "pip install 'holdfast[demo]'" in done.stdout
+    assert "for the live view and dead letters in SQLite: pip install 'holdfast[demo]'" in done.stdout
     assert "callers answered" in done.stdout
+    assert "kept as a dead letter in memory" in done.stdout
+
+
+def test_what_becomes_of_the_letters_does_not_depend_on_the_store(svg: str) -> None:
+    in_file, in_memory = (
+        run_python(*flags, "-m", "holdfast.demo", "--json", "--svg", svg, "--seconds", "4") for flags in ((), ("-S",))
+    )
+    assert in_file.stdout == in_memory.stdout
+    assert json.loads(in_file.stdout)["guarded"]["placed_later"] == 41
 
 
 def test_a_picture_that_cannot_be_written_is_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""The flaky dependency: a price service with a few workers, behind a load balancer that gives up after a second."""
+"""The flaky dependency: a shop's back end with a few workers, behind a load balancer that gives up after a second."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -56,31 +57,39 @@ def timetable(seconds: float) -> tuple[Stretch, ...]:
     return tuple(placed)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A caller's request; its luck is its own, so it meets the same with and without a guard."""
+class Shop:
+    """Answers calls, as well as the timetable lets it; `arrivals` are the times at which a call reached it.
 
-    number: int
-    luck: Random
+    The luck of a call is its number's own, so it meets the same with and without a guard. `placed` counts how often an
+    order was carried out.
+    """
 
-
-class PriceService:
-    """Answers requests, as well as the timetable lets it; `arrivals` are the times at which a call reached it."""
-
-    def __init__(self, stretches: tuple[Stretch, ...]) -> None:
+    def __init__(self, stretches: tuple[Stretch, ...], seed: int) -> None:
         self._stretches = stretches
+        self._seed = seed
+        self._luck: dict[int, Random] = {}
         self._workers = asyncio.Semaphore(WORKERS)
         self._now = asyncio.get_running_loop().time
         self.arrivals: list[float] = []
+        self.placed: Counter[int] = Counter()
 
-    async def price(self, request: Request) -> float:
+    async def price(self, number: int) -> float:
         """A fresh price. Raises ConnectionError, at once or after `PATIENCE`."""
+        return await self._answer(number)
+
+    async def place(self, number: int) -> None:
+        """Place an order. Raises ConnectionError as above; then it is not placed."""
+        await self._answer(number)
+        self.placed[number] += 1
+
+    async def _answer(self, number: int) -> float:
         self.arrivals.append(self._now())
         spell = self._spell()  # a call that reached a dead service stays dead, and so does its place in the queue
+        luck = self._luck.setdefault(number, Random(f"{self._seed}/{number}"))
         try:
             async with asyncio.timeout(PATIENCE):
                 async with self._workers:
-                    return await self._work(spell, request.luck)
+                    return await self._work(spell, luck)
         except TimeoutError:
             raise ConnectionError(f"504: no answer within {PATIENCE:g} s") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -14,22 +15,23 @@ from rich.text import Text
 from holdfast import CircuitState
 from holdfast.core.clock import Clock
 from holdfast.demo.dependency import PATIENCE
-from holdfast.demo.figures import Slice, course, state_at, state_in, totals
-from holdfast.demo.run import RATE, Half
+from holdfast.demo.figures import Slice, Totals, course, state_at, state_in, totals
+from holdfast.demo.half import RATE, Half
 from holdfast.demo.story import story
 from holdfast.demo.summary import heading, rows
 
 COLUMNS: Final = 50  # slices of the course, a character each
 FRAMES: Final = 12  # per second
-LINES: Final = 6  # of the story
+LINES: Final = 8  # of the story
 BARS: Final = " ▁▂▃▄▅▆▇█"
-LABEL: Final = 13
+LABEL: Final = 15
 STATES: Final = {
     CircuitState.CLOSED: ("▁", "green"),
     CircuitState.HALF_OPEN: ("▄", "yellow"),
     CircuitState.OPEN: ("█", "red"),
 }
 FALLBACK: Final = "deep_sky_blue3"
+KEPT: Final = "medium_orchid"
 COLOURS: Final = {"bare": "dark_orange", "guarded": "dodger_blue1"}
 
 
@@ -64,11 +66,12 @@ def frame(halves: tuple[Half, Half], playing: Half, moment: float) -> Renderable
     """Both halves as they stand when `playing` has come to `moment`."""
     bare, guarded = halves
     over = playing is guarded and moment >= guarded.seconds
+    most = max(piece.unplaced for half in halves for piece in course(half, COLUMNS))
     parts: list[RenderableType] = [_head(playing, moment, over), _spells(bare)]
-    parts += _block(bare, moment if playing is bare else bare.seconds + PATIENCE, with_breaker=False)
-    parts += _block(guarded, moment if playing is guarded else 0.0, with_breaker=True, over=over)
+    parts += _block(bare, moment if playing is bare else bare.seconds + PATIENCE, most)
+    parts += _block(guarded, moment if playing is guarded else 0.0, most, with_breaker=True, over=over)
     parts.append(Rule(style="dim"))
-    told = [line for line in story(playing) if line.at <= moment][-LINES:]
+    told = [line for line in story(playing) if over or line.at <= moment][-LINES:]
     for line in told:
         newest = line is told[-1] and not over
         text = Text(f" t={line.at:4.1f} s  {line.text}", style="" if newest else "dim", no_wrap=True)
@@ -100,26 +103,40 @@ def _spells(half: Half) -> Text:
     return line
 
 
-def _block(half: Half, until: float, *, with_breaker: bool, over: bool = False) -> list[RenderableType]:
-    known = until + PATIENCE if over else until
+def _block(
+    half: Half, until: float, most: int, *, with_breaker: bool = False, over: bool = False
+) -> list[RenderableType]:
+    known = math.inf if over else until
     now = totals(half, known)
     slices = course(half, COLUMNS, known)
-    title = Text(f" {half.name.upper()}", style=f"bold {COLOURS[half.name]}", no_wrap=True)
     answered = p99 = reached = ""
     if now.calls:
-        title.append(f"  {now.calls} calls, {now.failed} failed", style="default not bold")
         answered, p99, reached = f"{100 * now.answered:.1f} %", f"{1000 * now.p99:.0f} ms", f"{now.reached}"
-    if now.fallback:
-        title.append(f", {now.fallback} by the fallback", style=f"not bold {FALLBACK}")
     lines: list[RenderableType] = [
-        title,
+        _title(half, now),
         _row("answered", slices, lambda s: s.answered, 1.0, _answer_style, answered),
         _row("p99", slices, lambda s: s.p99, PATIENCE, lambda s: _mood(1 - (s.p99 or 0.0) / PATIENCE), p99),
         _row("calls made", slices, lambda s: s.load, 1.25 * RATE, lambda _: "default", reached),
     ]
     if with_breaker:
+        left = f"{now.unplaced} waiting" if now.unplaced else "all placed" if now.letters else ""
         lines.append(_breaker(half, slices, until))
+        lines.append(_row("dead letters", slices, lambda s: s.unplaced or None, most, lambda _: KEPT, left))
+    else:
+        lost = f"{now.lost} for good" if now.lost else ""
+        lines.append(_row("orders lost", slices, lambda s: s.unplaced or None, most, lambda _: "red", lost))
     return lines
+
+
+def _title(half: Half, now: Totals) -> Text:
+    title = Text(f" {half.name.upper()}", style=f"bold {COLOURS[half.name]}", no_wrap=True)
+    if now.calls:
+        title.append(f"  {now.calls} calls, {now.failed} failed", style="default not bold")
+    if now.fallback:
+        title.append(f", {now.fallback} by the fallback", style=f"not bold {FALLBACK}")
+    if now.kept:
+        title.append(f", {now.kept} kept", style=f"not bold {KEPT}")
+    return title
 
 
 def _row(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from holdfast.core.clock import Clock
 from holdfast.demo.figures import totals
-from holdfast.demo.run import Half
+from holdfast.demo.half import Half
 from holdfast.demo.story import story
 from holdfast.demo.summary import heading, rows
 
@@ -20,7 +20,7 @@ def play(halves: tuple[Half, Half], say: Say, clock: Clock | None = None) -> Non
         begun = 0.0 if clock is None else clock.monotonic()
         for line in story(half):
             if clock is not None:
-                clock.sleep(max(0.0, begun + line.at - clock.monotonic()))
+                clock.sleep(max(0.0, begun + min(line.at, half.seconds) - clock.monotonic()))
             say(f"  t={line.at:4.1f} s  {line.text}")
         say("")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.demo.dependency import PATIENCE, Stretch
-from holdfast.demo.figures import quantile
-from holdfast.demo.run import FAILURES_TO_OPEN, OPEN_FOR, Answer, Change, Half
+from holdfast.demo.figures import closed_at, drained_in, quantile
+from holdfast.demo.half import Answer, Change, Half
+from holdfast.demo.keeping import FAILURES_TO_OPEN, OPEN_FOR
 from holdfast.machine.breaker import Trigger
 
 
@@ -22,6 +23,7 @@ def story(half: Half) -> list[Line]:
         lines.append(Line(stretch.start, stretch.spell.begins))
         lines.append(Line(stretch.end, _looking_back(half, stretch)))
     lines += [Line(change.at, _told(half, number)) for number, change in enumerate(half.changes)]
+    lines += _letters(half)
     return sorted(lines, key=lambda line: line.at)
 
 
@@ -29,16 +31,37 @@ def _looking_back(half: Half, stretch: Stretch) -> str:
     """What the calls that ended in a stretch came to."""
     ended = [call for call in half.calls if stretch.start <= call.end < stretch.end]
     answers = [call.answer for call in ended]
-    fallback = answers.count(Answer.FALLBACK)
+    fallback, kept = answers.count(Answer.FALLBACK), answers.count(Answer.KEPT)
+    lost = sum(call.is_order and call.answer is Answer.FAILED for call in ended)
     waited = sum(call.took for call in ended if call.answer is not Answer.FRESH)
     parts = [f"{len(ended) - answers.count(Answer.FAILED)} of {len(ended)} answered"]
     if fallback:
-        parts.append(f"{fallback} by the fallback")
+        parts.append(f"{fallback} by fallback")
+    if kept:
+        parts.append(f"{kept} kept")
+    if lost:
+        parts.append(f"{lost} orders lost")
     if waited >= 10:
-        parts.append(f"{waited:.0f} s waited for nothing")
+        parts.append(f"{waited:.0f} s waited in vain")
     else:
         parts.append(f"p99 {1000 * quantile(sorted(call.took for call in ended), 0.99):.0f} ms")
     return f"{stretch.spell.name}: {', '.join(parts)}"
+
+
+def _letters(half: Half) -> list[Line]:
+    """The dead letters' way: the first one, and after the recovery the first replay and the last."""
+    if not half.letters:
+        return []
+    closed, drained = closed_at(half), drained_in(half)
+    kept = f"an order failed: kept as a dead letter in {half.store}, to be placed later"
+    lines = [Line(half.letters[0].kept, kept)]
+    if closed is not None:
+        begun = [at for letter in half.letters for at in letter.tries if at >= closed]
+        lines += [Line(at, "dead letters drain: one first, then more while all goes well") for at in sorted(begun)[:1]]
+        if drained is not None:
+            whole = f"all {len(half.letters)} placed in {half.rounds} rounds, {drained:.1f} s after the breaker closed"
+            lines.append(Line(closed + drained, whole))
+    return lines
 
 
 def _told(half: Half, number: int) -> str:

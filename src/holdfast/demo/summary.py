@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from holdfast.demo.figures import Totals, totals
-from holdfast.demo.run import Half
+from holdfast.demo.half import Half
 
 
 class Row(NamedTuple):
@@ -23,7 +23,11 @@ def rows(bare: Totals, guarded: Totals) -> list[Row]:
     """The summary, line by line."""
     lines = [
         Row("callers answered", *(f"{100 * t.answered:.1f} %" for t in (bare, guarded))),
-        Row("  fresh / fallback / failed", *(f"{t.fresh} / {t.fallback} / {t.failed}" for t in (bare, guarded))),
+        Row("  fresh / fallback / kept / failed", *(_answers(t) for t in (bare, guarded))),
+        Row("orders lost for good", f"{bare.unplaced}", f"{guarded.unplaced}"),
+        Row("  kept as dead letters / placed", "none kept", f"{guarded.letters} / {guarded.placed_later}"),
+        Row("  placed after the breaker closed", "never", _seconds(guarded.drained_in)),
+        Row("  replays / while it was open", "none", f"{guarded.replays} / {guarded.replays_while_open}"),
         Row("latency p50", _ms(bare.p50), _ms(guarded.p50)),
         Row("latency p99", _ms(bare.p99), _ms(guarded.p99)),
         Row("waited without a fresh answer", f"{bare.wasted:.0f} s", f"{guarded.wasted:.1f} s"),
@@ -38,13 +42,22 @@ def rows(bare: Totals, guarded: Totals) -> list[Row]:
 
 
 def closing(bare: Totals, guarded: Totals) -> str:
-    """What the guard did, in one sentence."""
+    """What the guard did, in two sentences."""
     kept_away = bare.reached_in_outage - guarded.reached_in_outage
     return (
         f"The guard answered {100 * guarded.answered:.1f} % of {guarded.calls} callers instead of "
         f"{100 * bare.answered:.1f} %, cut p99 from {_ms(bare.p99)} to {_ms(guarded.p99)}, kept {kept_away} of "
         f"{bare.reached_in_outage} calls away from the dependency while it was down, and saved callers "
-        f"{bare.wasted - guarded.wasted:.0f} s of waiting for nothing."
+        f"{bare.wasted - guarded.wasted:.0f} s of waiting for nothing. {_orders(bare, guarded)}"
+    )
+
+
+def _orders(bare: Totals, guarded: Totals) -> str:
+    if guarded.drained_in is None:
+        return f"It lost {guarded.unplaced} orders instead of {bare.unplaced}."
+    return (
+        f"Without it {bare.unplaced} orders were lost for good; with it {guarded.letters} were kept as dead letters, "
+        f"and all of them placed within {guarded.drained_in:.1f} s after the breaker closed."
     )
 
 
@@ -64,12 +77,21 @@ def _plain(half: Half) -> dict[str, Any]:
     return {
         **{name: _rounded(value) for name, value in asdict(figures).items()},
         "answered": _rounded(figures.answered),
+        "unplaced": figures.unplaced,
         "changes": [{"at": _rounded(at), "state": state.value, "cause": cause} for at, state, cause in half.changes],
     }
 
 
 def _rounded(value: Any) -> Any:
     return round(value, 6) if isinstance(value, float) else value
+
+
+def _answers(sums: Totals) -> str:
+    return f"{sums.fresh} / {sums.fallback} / {sums.kept} / {sums.failed}"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "never" if seconds is None else f"in {seconds:.1f} s"
 
 
 def _ms(seconds: float) -> str:
