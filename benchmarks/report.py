@@ -172,19 +172,23 @@ def machine() -> str:
     return f"{[*names, platform.machine()][0]}, {os.cpu_count()} cores, {platform.system()}, {python}"
 
 
+def peer_versions(folder: Path) -> str:
+    """The peers and their versions, as listed in the folder."""
+    return ", ".join((folder / "peers.txt").read_text().split()).replace("[binary]", "").replace("==", " ")
+
+
 def page(results: Results, settings: str) -> str:
     """The Markdown page of a run."""
     measured = lines(results)
     judged = bar(measured)
     met = sum(row[-1] == "met" for row in judged)
-    versions = ", ".join((HERE / "peers.txt").read_text().split()).replace("==", " ")
     bare = [results.value("retry", colour, label) for colour in BOTH for label in ("bare", "bare (peers)")]
     template = (HERE / "page.md").read_text()
     return template.format(
         machine=machine(),
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         settings=settings,
-        versions=versions,
+        versions=peer_versions(HERE),
         summary=markdown_table(SUMMARY, summary(measured)),
         peers=markdown_table(*all_peers(measured)),
         bar=markdown_table(BAR, judged),

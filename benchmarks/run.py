@@ -41,10 +41,10 @@ class Results:
 class Worker:
     """A live process of one environment."""
 
-    def __init__(self, side: str, python: str) -> None:
+    def __init__(self, side: str, python: str, module: str = "benchmarks.worker", *arguments: str) -> None:
         self.side = side
         self.process = subprocess.Popen(
-            [python, "-m", "benchmarks.worker", side],
+            [python, "-m", module, side, *arguments],
             cwd=HERE.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -62,10 +62,13 @@ class Worker:
         self.process.wait()
 
     def ask(self, case: Case, samples: int, seconds: float) -> dict[str, Any]:
-        assert self.process.stdin
-        self.process.stdin.write(json.dumps({"case": case, "samples": samples, "seconds": seconds}) + "\n")
-        self.process.stdin.flush()
+        self.send({"case": case, "samples": samples, "seconds": seconds})
         return self.read()
+
+    def send(self, request: dict[str, Any]) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
 
     def read(self) -> dict[str, Any]:
         assert self.process.stdout
@@ -75,13 +78,13 @@ class Worker:
         return json.loads(line)
 
 
-def peers_python(directory: Path) -> str:
+def peers_python(directory: Path, requirements: Path = HERE / "peers.txt") -> str:
     """The interpreter of the peers' environment, made on first use."""
     python = directory / "bin" / "python"
     if not python.exists():
         print(f"installing the peers into {directory.name} …", file=sys.stderr)
         venv.create(directory, with_pip=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--requirement", str(HERE / "peers.txt")]
+        install = [str(python), "-m", "pip", "install", "--quiet", "--requirement", str(requirements)]
         subprocess.run(install, check=True)
     return str(python)
 
