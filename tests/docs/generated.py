@@ -6,23 +6,52 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from holdfast.machine.breaker import diagram
-from holdfast.telemetry.events import CATALOGUE, GuardEvent
+from holdfast.breakers.events import SharingChanged
+from holdfast.letters import events as letter_events
+from holdfast.machine import breaker, breaker_record, bulk, dead_letter
+from holdfast.telemetry import events as guard_events
+from holdfast.telemetry.events import GuardEvent
 from tests.docs.pages import ROOT
 
 _COMMON = ("operation_key", "call_id")
+EVENTS: tuple[type[GuardEvent], ...] = (*guard_events.CATALOGUE, SharingChanged, *letter_events.CATALOGUE)
 
 
 def breaker_states() -> str:
-    return f"```mermaid\n{diagram()}```"
+    return _mermaid(breaker.diagram())
+
+
+def breaker_record_states() -> str:
+    steps = ((source, target, act) for (source, act), target in breaker_record.TRANSITIONS.items())
+    return _mermaid(_diagram("closed", steps, ends=()))
+
+
+def letter_states() -> str:
+    return _mermaid(dead_letter.diagram())
+
+
+def bulk_states() -> str:
+    steps = ((source, target, verb) for (source, verb), target in bulk.TRANSITIONS.items())
+    return _mermaid(_diagram("pending: start", steps, ends=sorted(bulk.FINISHED)))
 
 
 def events() -> str:
-    rows = ["| event | exported as | fields | severity |", "|---|---|---|---|", *map(_row, CATALOGUE)]
+    rows = ["| event | exported as | fields | severity |", "|---|---|---|---|", *map(_row, EVENTS)]
     return "\n".join(rows)
+
+
+def _diagram(begin: str, steps: Iterable[tuple[str, str, str]], ends: Iterable[str]) -> str:
+    lines = ["stateDiagram-v2", f"    [*] --> {begin}"]
+    lines += [f"    {source} --> {target}: {word.replace('_', ' ')}" for source, target, word in steps]
+    lines += [f"    {end} --> [*]" for end in ends]
+    return "\n".join(lines) + "\n"
+
+
+def _mermaid(diagram: str) -> str:
+    return f"```mermaid\n{diagram}```"
 
 
 def _row(event: type[GuardEvent]) -> str:
@@ -32,6 +61,9 @@ def _row(event: type[GuardEvent]) -> str:
 
 GENERATED: dict[str, tuple[Path, Callable[[], str]]] = {
     "breaker states": (ROOT / "docs/strategies/breaker.md", breaker_states),
+    "breaker record states": (ROOT / "docs/shared-breakers.md", breaker_record_states),
+    "letter states": (ROOT / "docs/dead-letters.md", letter_states),
+    "bulk states": (ROOT / "docs/replay.md", bulk_states),
     "events": (ROOT / "docs/telemetry.md", events),
 }
 

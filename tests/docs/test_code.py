@@ -1,18 +1,36 @@
-"""The code in README and docs does what the pages say."""
+"""The code in README and docs does what the pages say, and the examples run."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 
 from tests.docs.pages import PAGES, ROOT, Block, blocks_of, run
 
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+EXAMPLES = {
+    "dead_letters": ("3 letters wait", "2 letters wait", "0 letters wait", "drained", "o-3: charged on attempt 1"),
+    "shared_breaker": ("worker 2: open", "both closed", "held open by ann"),
+}
 WITH_CODE = [page for page in PAGES if any(block.language == "python" for block in blocks_of(page))]
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page):
+def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # pages name files as programs do
     run(page)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs_and_tells_its_story(name, tmp_path):
+    program = str(ROOT / "examples" / f"{name}.py")
+    done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.iterdir()), "an example leaves nothing behind"
+    for words in EXAMPLES[name]:
+        assert words in done.stdout
 
 
 def test_a_wrong_output_is_found(tmp_path):
