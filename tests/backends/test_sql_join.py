@@ -181,7 +181,6 @@ def test_a_table_that_is_missing_in_the_callers_transaction_is_told_at_once(tmp_
 
 
 async def test_an_async_session_is_joined_through_its_sync_side() -> None:
-    pytest.importorskip("greenlet", reason="SQLAlchemy's asyncio needs greenlet: pip install 'sqlalchemy[asyncio]'")
     from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
     url = server().fresh_database()

@@ -329,3 +329,25 @@ def test_nothing_that_was_acknowledged_is_lost_when_the_server_dies_under_load(m
     assert None not in store.get(ITEM, made)
     assert store.tally(ITEM) == {(): len(store.page(ITEM, limit=1_000_000))}
     store.close()
+
+
+def test_a_store_is_closed_while_its_listener_is_busy(store: SqlStore) -> None:
+    for at in range(30):
+        store.subscribe("topic", lambda: None)
+        store.commit([Insert(ITEM, item(f"{at}"))], wake="topic")
+        store.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "holdfast-postgres-listener"]
+
+
+def test_a_listener_may_close_its_store(store: SqlStore) -> None:
+    closed = threading.Event()
+
+    def close() -> None:
+        store.close()
+        closed.set()
+
+    store.subscribe("topic", close)
+    other = SqlStore(store.address.url)
+    other.commit([Insert(ITEM, item("a"))], wake="topic")
+    assert closed.wait(10)
+    other.close()

@@ -11,6 +11,7 @@ import random
 import sqlite3
 import sys
 import threading
+from typing import Any
 
 from holdfast.backends.open import open_store
 from holdfast.letters.bulk import Bulk
@@ -36,7 +37,8 @@ LEASE_S = 0.3
 
 def store_at(url: str) -> Store:
     """Not fsynced where it is SQLite: a process is killed, and not the machine."""
-    return open_store(url, kinds=KINDS, **({"durable": False} if url.startswith("sqlite") else {}))
+    options: dict[str, Any] = {"durable": False} if url.startswith("sqlite") else {}
+    return open_store(url, kinds=KINDS, **options)
 
 
 def effects_of(path: str) -> sqlite3.Connection:

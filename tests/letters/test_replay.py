@@ -36,7 +36,7 @@ class Handler:
 
     def __init__(self, act: Callable[[FailedOperationData], Any] = lambda op: None) -> None:
         self.act = act
-        self.answer = (True, "")
+        self.answer: tuple[bool, str] = (True, "")
         self.seen: list[str] = []
 
     def can_replay(self, op: FailedOperationData) -> tuple[bool, str]:
@@ -235,6 +235,23 @@ def test_a_refusal_after_the_body_ran_is_a_failure() -> None:
     kit.broken = True
     assert kit.replayer.replay(kit.letter().id).outcome == "failed"
     assert len(kit.calls) == 1
+
+
+@pytest.mark.parametrize("error", [SystemExit(2), asyncio.CancelledError()])
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_function_that_leaves_the_program_only_fails(guarded: bool, error: BaseException) -> None:
+    kit = Kit()
+
+    def charge(order_id: str, amount: int) -> None:
+        raise error
+
+    if guarded:
+        kit.register(charge)
+    else:
+        kit.handlers.register_function("payments", "charge", charge)
+    letter = kit.letter()
+    assert kit.recovery.drain("payments").failed == 1
+    assert (kit.status(letter.id), len(kit.letters.get_attempts(letter.id))) == ("pending", 1)
 
 
 def test_a_handlers_own_refusal_returns_the_attempt() -> None:

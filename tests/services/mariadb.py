@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -15,6 +16,8 @@ import uuid
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
+
+from tests.services.postgres import command_of, is_alive
 
 URL_VARIABLE = "HOLDFAST_TEST_MARIADB_URL"
 AVAILABLE = bool(os.environ.get(URL_VARIABLE) or shutil.which("mariadbd"))
@@ -95,9 +98,10 @@ def private_server() -> Server:
     """A server of a test's own, which it may stop."""
     if shutil.which("mariadbd") is None:
         raise RuntimeError(REASON)
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-mariadb-"))
+    _clean_up()
+    folder = _root() / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    folder.mkdir()
     if os.getuid() == 0:
-        folder.chmod(0o755)
         shutil.chown(folder, "nobody", "nogroup")
     made = subprocess.run(
         [
@@ -117,6 +121,22 @@ def private_server() -> Server:
     started.start()
     atexit.register(started.remove, os.getpid())
     return started
+
+
+def _root() -> Path:
+    root = Path(tempfile.gettempdir()) / f"holdfast-mariadb-{os.getuid()}"
+    root.mkdir(exist_ok=True)
+    return root
+
+
+def _clean_up() -> None:
+    """Stop and remove what runs that were killed have left."""
+    for folder in _root().iterdir():
+        owner, note = folder.name.partition("-")[0], folder / "pid"
+        if owner.isdecimal() and not is_alive(int(owner)):
+            if note.exists() and str(folder) in command_of(int(note.read_text())):
+                os.kill(int(note.read_text()), signal.SIGKILL)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _options(folder: Path) -> list[str]:

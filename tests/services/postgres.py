@@ -146,11 +146,11 @@ def _clean_up() -> None:
     """Stop and remove what runs that were killed have left."""
     for folder in _root().iterdir():
         owner = folder.name.partition("-")[0]
-        if owner.isdecimal() and not _alive(int(owner)):
+        if owner.isdecimal() and not is_alive(int(owner)):
             _remove(folder, os.getpid())
 
 
-def _alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -166,12 +166,12 @@ def _remove(folder: Path, process: int) -> None:
     note = folder / "data" / "postmaster.pid"
     if note.exists():
         postmaster = int(note.read_text().split()[0])
-        if str(folder) in _command(postmaster):
+        if str(folder) in command_of(postmaster):
             os.kill(postmaster, signal.SIGQUIT)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _command(process: int) -> str:
+def command_of(process: int) -> str:
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace")
     except OSError:

@@ -6,6 +6,7 @@ Nothing is imported because stored data says so: only registered names are found
 from __future__ import annotations
 
 import inspect
+from asyncio import CancelledError
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +28,10 @@ PROGRAMMING_ERRORS: Final = frozenset(
     for kind in (TypeError, AttributeError, NameError, AssertionError, NotImplementedError, ImportError)
 )
 """Failure types that time does not heal: a recovery leaves them for a person."""
+
+
+RAISED: Final = (Exception, SystemExit, CancelledError)
+"""What ends an attempt and not the worker: one letter whose function leaves the program must not stop all others."""
 
 
 class ReplayHandler(Protocol):
@@ -173,7 +178,7 @@ class _Handled:
             result = self._handler.replay(op)
             if inspect.iscoroutine(result):
                 result = loops.run(result)
-        except Exception as error:  # user code: to raise is to fail
+        except RAISED as error:  # user code: to raise is to fail
             return ending_of_error(error)
         return ending_of(result, True) if isinstance(result, Outcome) else Ended(Ending.SUCCEEDED)
 
@@ -212,7 +217,7 @@ class _Function:
             result = self._call(*args, **kwargs)
             if inspect.iscoroutine(result):
                 result = loops.run(result)
-        except Exception as error:  # user code, and a guard's passthrough
+        except RAISED as error:  # user code, and a guard's passthrough
             return ending_of_error(error)
         if not isinstance(result, Outcome):
             return Ended(Ending.SUCCEEDED)
@@ -251,7 +256,7 @@ def ending_of(outcome: Outcome[Any], may_run_on: bool) -> Ended:
     return Ended(ending, outcome.error, outcome.detail or outcome.kind.value, outcome.retry_after)
 
 
-def ending_of_error(error: Exception) -> Ended:
+def ending_of_error(error: BaseException) -> Ended:
     """What a raised exception means: our refusal says that nothing ran, our timeout that it may still be running."""
     ending = Ending.FAILED
     if isinstance(error, GuardRejected):

@@ -32,6 +32,7 @@ class Listener(threading.Thread):
         self._topics = topics
         self._own = own
         self._stopped = False
+        self._cleans_up = False
         self._nudge_out, self._nudge_in = os.pipe()
         self._tried = threading.Event()
 
@@ -41,9 +42,13 @@ class Listener(threading.Thread):
 
     def stop(self) -> None:
         self._stopped = True
+        if self is threading.current_thread():  # a listener closes the store; the loop ends by itself
+            self._cleans_up = True
+            return
         os.write(self._nudge_in, b".")
-        if self is not threading.current_thread():
-            self.join()
+        self.join()
+        # Not by the thread itself, which may have ended before it was nudged.
+        self._close_pipe()
 
     def run(self) -> None:
         pause = 0.1
@@ -64,6 +69,10 @@ class Listener(threading.Thread):
             if not self._stopped:
                 self._wait(None, pause)
                 pause = min(2.0, pause * 2)
+        if self._cleans_up:
+            self._close_pipe()
+
+    def _close_pipe(self) -> None:
         os.close(self._nudge_in)
         os.close(self._nudge_out)
 
