@@ -19,6 +19,7 @@ from holdfast.letters.entry import (
     REPLAYABLE,
     SMALL,
     Arguments,
+    Signatures,
     capped,
     domain_of,
     error_code_of,
@@ -29,6 +30,7 @@ from holdfast.letters.entry import (
 )
 from holdfast.letters.events import LetterKept
 from holdfast.letters.values import maybe_text
+from holdfast.store.codec import plain
 
 if TYPE_CHECKING:
     from holdfast.guard.call import Call
@@ -100,6 +102,7 @@ class Capture:
         self._box = box
         self._clock = clock
         self._function_name = function_name
+        self._signatures = Signatures()
 
     async def keep(self, call: Call, ctx: ResilienceContext, outcome: Outcome[Any]) -> None:
         """Keep a final failure, timeout or refusal, once."""
@@ -129,7 +132,7 @@ class Capture:
         """The arguments of `FailedOperationRepository.create` for a failed call."""
         policy = self.policy
         registered = self._function_name(call.fn)
-        given = Arguments(call.fn, call.args, call.kwargs)
+        given = Arguments(call.fn, call.args, call.kwargs, self._signatures.of)
         limit = policy.limit or (SMALL if registered is None else REPLAYABLE)
         name = registered or function_name(call.fn)
         lifetime = policy.lifetime
@@ -142,7 +145,7 @@ class Capture:
             "entity_id": self._entity(given),
             "user_id": user if isinstance(user, int | str) and not isinstance(user, bool) else None,
             "request_data": {**capped(given.request(name), limit), "function": name},
-            "metadata": {**capped(self._metadata(call, ctx, outcome, given), SMALL), "source": SOURCE},
+            "metadata": {**capped(plain(self._metadata(call, ctx, outcome, given)), SMALL), "source": SOURCE},
             "max_retries": policy.max_retries,
             "recommended_action": "manual_check" if registered is None else "replay",
             "expires_at": None if lifetime is None else self._clock.wall() + lifetime,

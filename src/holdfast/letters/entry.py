@@ -10,12 +10,13 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from holdfast.core.classify import status_of
 from holdfast.core.outcome import Outcome, OutcomeKind, describe_error
 from holdfast.core.redact import MASK, is_secret_key, redact
 from holdfast.errors import CircuitOpen
-from holdfast.store.codec import clean_text, plain, to_json
+from holdfast.store.codec import clean_text, plain, plain_to_json
 
 CIRCUIT_OPEN: Final = "CIRCUIT_BREAKER_OPEN"
 SMALL: Final = 4 * 1024
@@ -66,6 +67,25 @@ def error_message_of(outcome: Outcome[Any]) -> str:
     return redact(clean_text(_said(outcome.error)))
 
 
+SignatureOf = Callable[[Callable[..., Any]], inspect.Signature]
+
+
+class Signatures:
+    """Remembers signatures for as long as their functions live: asking costs more than the rest of a letter."""
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Callable[..., Any], inspect.Signature] = WeakKeyDictionary()
+
+    def of(self, fn: Callable[..., Any]) -> inspect.Signature:
+        try:
+            known = self._known.get(fn)
+            if known is None:
+                known = self._known[fn] = inspect.signature(fn)
+        except TypeError:  # it cannot be hashed, or not be referred to weakly
+            return inspect.signature(fn)
+        return known
+
+
 class Arguments:
     """A call's arguments as a letter keeps them.
 
@@ -74,8 +94,14 @@ class Arguments:
 
     __slots__ = ("bound", "kept", "masked", "omitted")
 
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        self.bound = bind(fn, args, kwargs)
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        signature_of: SignatureOf = inspect.signature,
+    ) -> None:
+        self.bound = bind(fn, args, kwargs, signature_of)
         self.kept: dict[str, Any] = {}
         self.omitted: dict[str, str] = {}
         self.masked: list[str] = []
@@ -115,10 +141,15 @@ def function_name(fn: Callable[..., Any]) -> str:
         return type(fn).__name__
 
 
-def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bind(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    signature_of: SignatureOf = inspect.signature,
+) -> dict[str, Any]:
     """The arguments by the names of the function's parameters; by position where it has none that tell."""
     try:
-        bound = inspect.signature(fn).bind(*args, **kwargs)
+        bound = signature_of(fn).bind(*args, **kwargs)
     except Exception:  # no signature, arguments that do not fit it, or an object that objects to being looked at
         return {**{f"arg{at}": value for at, value in enumerate(args)}, **kwargs}
     named: dict[str, Any] = {}
@@ -133,8 +164,8 @@ def bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any
 
 
 def capped(data: dict[str, Any], limit: int) -> dict[str, Any]:
-    """The data, or what stands for it when it is larger than `limit` bytes of JSON."""
-    text = to_json(data)
+    """The data, which is plain, or what stands for it when it is larger than `limit` bytes of JSON."""
+    text = plain_to_json(data)
     size = len(text) if text.isascii() else len(text.encode())
     if size <= limit:
         return data

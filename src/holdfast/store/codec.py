@@ -23,13 +23,14 @@ def to_json(value: Any) -> str:
     Tuples become lists, dates and times ISO 8601, Decimal and UUID texts, an Enum its value. Raises TypeError for
     anything else that is not JSON, ValueError for NaN, infinities and what is nested more than 100 deep.
     """
-    return _encode(plain(value))
+    return plain_to_json(plain(value))
 
 
 # Made once: `json.dumps` with options makes an encoder in every call.
-_encode: Final = json.JSONEncoder(
+plain_to_json: Final = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
 ).encode
+"""The JSON text of what `plain` gave."""
 
 
 def from_json(text: str) -> Any:
@@ -55,7 +56,10 @@ def _plain(value: Any, way: Way, depth: int) -> Any:
         if depth == DEEPEST:
             raise ValueError(f"{_words(way)} is nested more than {DEEPEST} deep; store a flatter value")
         if isinstance(value, dict):
-            return {_key(key, way): _plain(item, (way, key), depth + 1) for key, item in value.items()}
+            return {
+                key if type(key) is str and key.isidentifier() else _key(key, way): _plain(item, (way, key), depth + 1)
+                for key, item in value.items()
+            }
         return [_plain(item, (way, at), depth + 1) for at, item in enumerate(value)]
     return _scalar(value, way, depth)
 
