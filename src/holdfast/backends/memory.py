@@ -16,7 +16,7 @@ from typing import Any, Final
 from holdfast.backends.sorted import Key, SortedKeys
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.store.codec import micros
-from holdfast.store.port import Change, Delete, Insert, Swap, conflict, counted
+from holdfast.store.port import Change, Delete, Insert, Swap, conflict, counted, summed
 from holdfast.store.query import ANY, Cursor, Where, kind_has, matcher
 from holdfast.store.record import Index, Kind, R, Record, Value, evolve
 
@@ -92,7 +92,7 @@ class MemoryStore:
             table = self._table(kind)
             if arrivals or counted(kind, by, where):
                 fields, counts = (kind.arrivals, table.arrived) if arrivals else (kind.tally, table.counts)
-                return _fold(fields, counts, by, where)
+                return summed(fields, counts.items(), by, where)
             kind_has(kind, by)
             groups = Counter(
                 tuple(row[kind.positions[name]] for name in by)
@@ -278,19 +278,3 @@ class _Table:
             self.counts[values] -= 1
             if not self.counts[values]:
                 del self.counts[values]
-
-
-def _fold(
-    fields: tuple[str, ...], counts: Mapping[tuple[Any, ...], int], by: Sequence[str], where: Where
-) -> dict[tuple[Any, ...], int]:
-    """Counts by all of a kind's counted fields, narrowed and summed up to those asked for."""
-    places = {name: at for at, name in enumerate(fields)}
-    if unknown := [name for name in (*by, *(c.field for c in where)) if name not in places]:
-        raise ValueError(f"{unknown[0]!r} is not counted; counted are {', '.join(fields) or 'no fields'}")
-    wanted = [places[name] for name in by]
-    tests = [(places[c.field], c) for c in where]
-    folded: Counter[tuple[Any, ...]] = Counter()
-    for values, number in counts.items():
-        if all(condition.holds(values[at]) for at, condition in tests):
-            folded[tuple(values[at] for at in wanted)] += number
-    return {values: number for values, number in folded.items() if number}

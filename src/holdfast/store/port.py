@@ -6,6 +6,7 @@ durable when it returns. A store that cannot be reached raises `StoreUnavailable
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -142,6 +143,28 @@ def counted(kind: Kind[Any], by: Iterable[str], where: Where) -> bool:
     asked = {*by, *(condition.field for condition in where)}
     plain = all(condition.operator in ("=", "in", "not in") for condition in where)
     return bool(kind.tally) and plain and asked <= set(kind.tally)
+
+
+def summed(
+    fields: Sequence[str],
+    counts: Iterable[tuple[Sequence[Any], int]],
+    by: Sequence[str],
+    where: Where,
+) -> dict[tuple[Any, ...], int]:
+    """Counts by all of these fields, narrowed and summed up to those asked for.
+
+    Raises ValueError for a field that is not counted.
+    """
+    places = {name: at for at, name in enumerate(fields)}
+    if unknown := [name for name in (*by, *(condition.field for condition in where)) if name not in places]:
+        raise ValueError(f"{unknown[0]!r} is not counted; counted are {', '.join(fields) or 'no fields'}")
+    wanted = [places[name] for name in by]
+    tests = [(places[condition.field], condition) for condition in where]
+    totals: Counter[tuple[Any, ...]] = Counter()
+    for values, number in counts:
+        if all(condition.holds(values[at]) for at, condition in tests):
+            totals[tuple(values[at] for at in wanted)] += number
+    return {values: number for values, number in totals.items() if number}
 
 
 def conflict(changes: Sequence[Change], lost: Sequence[int]) -> Conflict:

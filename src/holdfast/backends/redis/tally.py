@@ -11,7 +11,7 @@ from holdfast.backends.redis.layout import Layout
 from holdfast.backends.redis.link import Link
 from holdfast.backends.redis.route import Route, route
 from holdfast.backends.redis.walk import Walk, count_fields
-from holdfast.store.port import counted
+from holdfast.store.port import counted, summed
 from holdfast.store.query import Where
 
 Totals = dict[tuple[Any, ...], int]
@@ -32,18 +32,9 @@ def tally(link: Link, layout: Layout[Any], by: Sequence[str], where: Where, *, a
 
 
 def _from_counter(link: Link, key: bytes, counters: tuple[str, ...], by: Sequence[str], where: Where) -> Totals:
-    places = {name: at for at, name in enumerate(counters)}
-    if unknown := [name for name in (*by, *(c.field for c in where)) if name not in places]:
-        raise ValueError(f"{unknown[0]!r} is not counted; counted are {', '.join(counters) or 'no fields'}")
-    tested = [(places[c.field], c) for c in where]
-    wanted = [places[name] for name in by]
-    totals: Counter[tuple[Any, ...]] = Counter()
     answer = link.read(b"HGETALL", key)
-    for group, number in zip(answer[::2], answer[1::2], strict=True):
-        values = loads(b"[" + group + b"]")
-        if all(condition.holds(values[at]) for at, condition in tested):
-            totals[tuple(values[at] for at in wanted)] += int(number)
-    return _without_zeros(totals)
+    groups = zip(answer[::2], answer[1::2], strict=True)
+    return summed(counters, ((loads(b"[" + group + b"]"), int(number)) for group, number in groups), by, where)
 
 
 def _from_sets(link: Link, layout: Layout[Any], way: Route, by: Sequence[str]) -> Totals:
@@ -53,7 +44,7 @@ def _from_sets(link: Link, layout: Layout[Any], way: Route, by: Sequence[str]) -
         places = [way.by.equal.index(name) for name in by]
         for group, number in zip(way.groups, walk.go(1)[1::2], strict=True):
             totals[tuple(loads(group[at]) for at in places)] += number
-    return _without_zeros(totals)
+    return {values: number for values, number in totals.items() if number}
 
 
 def _from_records(link: Link, layout: Layout[Any], way: Route, by: Sequence[str]) -> Totals:
@@ -65,7 +56,3 @@ def _from_records(link: Link, layout: Layout[Any], way: Route, by: Sequence[str]
         for group, number in zip(answer[::2], answer[1::2], strict=True):
             totals[group] += number
     return {tuple(loads(b"[" + group + b"]")): number for group, number in totals.items()}
-
-
-def _without_zeros(totals: Counter[tuple[Any, ...]]) -> Totals:
-    return {values: number for values, number in totals.items() if number}
