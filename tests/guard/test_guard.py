@@ -623,6 +623,37 @@ def test_a_generator_function_is_refused_because_nothing_would_be_guarded(guard_
             guard_of(Retry())(fn)
 
 
+class Rows:
+    def __call__(self):
+        yield 1
+
+
+def rows():
+    yield 1
+
+
+async def arows():
+    yield 1
+
+
+@pytest.mark.parametrize("policies", [(), (Retry(attempts=3, base=0), Breaker()), (Timeout(total=5), Bulkhead(1))])
+@pytest.mark.parametrize(
+    "fn", [rows, arows, Rows(), functools.partial(rows)], ids=["def", "async", "object", "partial"]
+)
+def test_a_generator_function_is_refused_when_it_is_called_too(colour, guard_of, policies, fn):
+    guard = guard_of(*policies)
+    for verb in (colour.call, colour.run):
+        for _ in range(2):  # what the refused call held is free again
+            with pytest.raises(TypeError, match="is a generator, whose body runs after the call"):
+                verb(guard, fn)
+
+
+def test_a_generator_that_a_plain_function_returns_is_a_result_like_any_other(colour, guard_of):
+    guard = guard_of(Retry(), Breaker())
+    assert list(colour.call(guard, colour.fn(lambda: iter([1, 2])))) == [1, 2]
+    assert list(colour.run(guard, lambda: (n for n in range(3))).value) == [0, 1, 2]
+
+
 def test_a_stop_iteration_is_an_exception_like_any_other(guard_of):
     guard = guard_of(Retry(attempts=2, base=0))
     assert isinstance(guard.run(next, iter([])).error, StopIteration)

@@ -432,6 +432,19 @@ def test_a_timeout_is_an_event(colour, guard_of, clock, recorder):
     assert event.limit == 5
 
 
+@pytest.mark.parametrize("more", [(), (Retry(),), (Retry(), Breaker())], ids=["alone", "retry", "breaker"])
+def test_who_begins_to_listen_during_a_call_hears_of_its_timeout_once(colour, guard_of, clock, recorder, more):
+    guard = guard_of(Timeout(total=5), *more)
+
+    def body():
+        guard.telemetry.register(recorder)
+        yield colour.sleep(clock, 60)
+
+    outcome = colour.run(guard, colour.fn(body))
+    assert [(event.kind, event.limit) for event in recorder.of(TimedOut)] == [("total", 5)]
+    assert str(outcome.error).startswith("x: the total time ran out")
+
+
 def test_the_seeds_strategy_bounds_a_call(colour, guard_of, clock):
     outcome = colour.run(guard_of(TimeoutStrategy(timeout_s=5)), colour.fn([Slow(clock, 60, "slow")]))
     assert outcome.kind is K.TIMEOUT

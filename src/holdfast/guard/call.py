@@ -289,11 +289,11 @@ class Call:
         return Outcome.rejected(error, len(self.trail), **self.notes(), **metadata)
 
     def time_out(
-        self, which: TimeLimit, limit: float | None, how: str, cause: BaseException | None = None
+        self, which: TimeLimit, limit: float | None, how: str, cause: BaseException | None = None, told: bool = False
     ) -> Outcome[Any]:
-        """The TIMEOUT outcome of a limit of ours, with the last real error as its cause."""
+        """The TIMEOUT outcome of a limit of ours, with the last real error as its cause; who listens may be `told`."""
         hub = self.setting.hub
-        if hub.loud:
+        if hub.loud and not told:
             hub.emit_loud(TimedOut(self.operation_key, self.call_id, limit, which))
         detail = f"{LIMITS[which]} {how}"
         error = GuardTimeout(self.setting.name, limit, detail)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Iterable
 from itertools import count
-from types import CoroutineType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 from weakref import finalize
 
@@ -26,7 +26,7 @@ from holdfast.guard.bulkhead import BulkheadStrategy
 from holdfast.guard.call import Replay
 from holdfast.guard.circuit import CircuitBreakerStrategy
 from holdfast.guard.fallback import FallbackStrategy
-from holdfast.guard.invoke import refuse_coroutine
+from holdfast.guard.invoke import refuse_lazy
 from holdfast.guard.rate_limit import RateLimiterStrategy
 from holdfast.guard.retry import RetryStrategy
 from holdfast.guard.signature import Signature
@@ -243,6 +243,14 @@ class _Writer:
             return [f"result_ = {self.wait}{called}"]
         return [f"result_ = {called}", "if hasattr(result_, '__await__'):", "    result_ = await result_"]
 
+    def refuse_lazy(self) -> list[str]:
+        """Say no where nothing has run yet. What is decorated was asked then whether it is a generator."""
+        refused = f"    refuse_lazy_({self.fn}, result_)"
+        if self.generic:  # three comparisons are faster than a look into a set
+            one_of = "kind_ is generator_ or kind_ is async_generator_ or kind_ is coroutine_"
+            return ["kind_ = type_(result_)", f"if {one_of}:", refused]
+        return [] if self.is_async else ["if type_(result_) is coroutine_:", refused]
+
     def success(self) -> list[str]:
         limit, lines = self.parts.limit, self.close_scope()
         took = "took_" if limit is not None or self.heeds_success == "always" else "monotonic_() - started_"
@@ -256,8 +264,7 @@ class _Writer:
         elif self.heeds_success == "always":
             lines += [f"succeed_(permit_, ended_, ended_ - {self.begun})"]
         lines += self.give_slot()
-        if not self.is_async:
-            lines += ["if type_(result_) is coroutine_:", f"    refuse_coroutine_({self.fn}, result_)"]
+        lines += self.refuse_lazy()
         if self.metrics:
             lines += [f"note_({took})", f"if len_(pending_) >= {BATCH}:", "    fold_()"]
         value = "outcome_of_(success_, result_, None, None, None, None, None, 1, None)" if self.outcome else "result_"
@@ -285,7 +292,6 @@ class _Writer:
         permit = "permit_" if self.parts.breaker is not None else "0"
         link = "link_" if self.publishes else "None"
         weigh = f"step_ = weigh_(trail_, failure_, result_, {started}, begun_, permit_, {link})"
-        refused = ["if type_(result_) is coroutine_:", f"    refuse_coroutine_({self.fn}, result_)"]
         attempts = [
             f"trail_, result_, step_, begun_, permit_ = [], None, None, {started}, {permit}",
             weigh,
@@ -295,7 +301,7 @@ class _Writer:
             *_indent(_indent(self.run())),
             "    except anything_ as error_:",
             "        failure_, result_ = error_, None",
-            *_indent([] if self.is_async else refused),
+            *_indent(self.refuse_lazy()),
             f"    {weigh}",
         ]
         scoped = ["try:", *_indent(attempts), "finally:", *_indent(self.close_scope())] if self.publishes else attempts
@@ -346,7 +352,8 @@ def _names(plan: Plan, parts: Parts | None, fn: Callable[..., Any] | None, is_as
         "divert_": plan.divert(fn, is_async), "resume_": plan.resume(is_async), "delivered_": delivered,
         "failed_": failed, "outcome_of_": outcome_of, "success_": OutcomeKind.SUCCESS, "rejected_": Outcome.rejected,
         "current_": CURRENT.get, "publish_": CURRENT.set, "reset_": CURRENT.reset, "coroutine_": CoroutineType,
-        "refuse_coroutine_": refuse_coroutine, "type_": type, "len_": len, "no_slot_": IndexError,
+        "generator_": GeneratorType, "async_generator_": AsyncGeneratorType, "refuse_lazy_": refuse_lazy,
+        "type_": type, "len_": len, "no_slot_": IndexError,
         "number_": int, "replay_": Replay, "anything_": BaseException, "wrong_": ValueError,
         "ended_scope_": Scope(setting.name, setting.clock),
     }  # fmt: skip

@@ -6,7 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial, update_wrapper
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from inspect import iscoroutinefunction
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
@@ -17,6 +17,7 @@ from holdfast.core.outcome import Outcome
 from holdfast.errors import PolicyError
 from holdfast.guard.call import Keeper, Setting
 from holdfast.guard.circuit import CircuitBreakerStrategy, LiveCircuit
+from holdfast.guard.invoke import is_generator_function
 from holdfast.guard.plan import CHANGING, Plan, arrange, kind_of, strategies_of
 from holdfast.telemetry.events import Reloaded, ReloadFailed
 from holdfast.telemetry.hub import Hub, default_hub
@@ -105,13 +106,11 @@ class Guard:
 
     def _use(self, policies: tuple[Any, ...], strategies: tuple[Any, ...]) -> None:
         self.plan = Plan(self, self._setting, policies, strategies, context=self._context, fused=self._fused)
-        self._entries: dict[tuple[bool, bool], Callable[..., Any]] = {}
+        self._entries: dict[str, Callable[..., Any]] = {}
 
-    def _entry(self, is_async: bool, outcome: bool) -> Callable[..., Any]:
-        """The fused caller that takes the function as an argument, made at first use."""
-        entry = self._entries.get((is_async, outcome))
-        if entry is None:
-            entry = self._entries[is_async, outcome] = self.plan.entry(None, is_async, outcome)
+    def _entry(self, verb: str) -> Callable[..., Any]:
+        """Make the fused caller that takes the function as an argument, at the first use of `call`, `arun`, …"""
+        entry = self._entries[verb] = self.plan.entry(None, verb.startswith("a"), verb.endswith("run"))
         return entry
 
     @property
@@ -139,7 +138,7 @@ class Guard:
     def _decorated(self, fn: Callable[P, Any], *, outcome: bool) -> Callable[P, Any]:
         if not callable(fn):
             raise TypeError(f"guard {self.name!r} decorates functions, got {fn!r}; use guard.call(fn, ...) for a call")
-        if isgeneratorfunction(fn) or isasyncgenfunction(fn):
+        if is_generator_function(fn):
             raise TypeError(
                 f"guard {self.name!r}: {getattr(fn, '__qualname__', fn)} is a generator, whose body runs after the "
                 "call; guard what it calls instead"
@@ -151,11 +150,11 @@ class Guard:
 
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `fn` guarded; returns its value or raises its exception, or our refusal."""
-        return self._entry(False, False)(fn, *args, **kwargs)  # type: ignore[no-any-return]
+        return (self._entries.get("call") or self._entry("call"))(fn, *args, **kwargs)  # type: ignore[no-any-return]
 
     def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
         """Call `fn` guarded; returns an Outcome and raises no failures."""
-        return self._entry(False, True)(fn, *args, **kwargs)  # type: ignore[no-any-return]
+        return (self._entries.get("run") or self._entry("run"))(fn, *args, **kwargs)  # type: ignore[no-any-return]
 
     @overload
     def acall(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]: ...
@@ -163,7 +162,7 @@ class Guard:
     def acall(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]: ...
     def acall(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """Await `fn` guarded. A sync `fn` is called on the event loop; its result is taken as it is."""
-        return self._entry(True, False)(fn, *args, **kwargs)  # type: ignore[no-any-return]
+        return (self._entries.get("acall") or self._entry("acall"))(fn, *args, **kwargs)  # type: ignore[no-any-return]
 
     @overload
     def arun(
@@ -173,7 +172,7 @@ class Guard:
     def arun(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Outcome[T]]: ...
     def arun(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """Await `fn` guarded; the result is an Outcome."""
-        return self._entry(True, True)(fn, *args, **kwargs)  # type: ignore[no-any-return]
+        return (self._entries.get("arun") or self._entry("arun"))(fn, *args, **kwargs)  # type: ignore[no-any-return]
 
     def attempts(self) -> Attempts:
         """The block form: `for attempt in guard.attempts():` with `with attempt:` inside; `async for` too."""

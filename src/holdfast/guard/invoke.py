@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from types import CoroutineType
-from typing import Any, NoReturn
+from collections.abc import Callable
+from inspect import isasyncgenfunction, isgeneratorfunction
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
+from typing import Any, Final
 
 from holdfast.core.classify import retry_after_hint
 from holdfast.core.context import CURRENT, Link, ResilienceContext, retry_forbidden
@@ -15,6 +16,9 @@ from holdfast.guard.call import ENDPOINT, Call, Replay, attempt_of
 # Looking a member up in its class costs as much as a call.
 SUCCESS, REJECTED = OutcomeKind.SUCCESS, OutcomeKind.REJECTED
 TERMINAL_FAILURE, TIMEOUT = OutcomeKind.TERMINAL_FAILURE, OutcomeKind.TIMEOUT
+
+LAZY: Final = frozenset({CoroutineType, GeneratorType, AsyncGeneratorType})
+"""Results of which a call may have run nothing yet."""
 
 
 async def invoke(ctx: ResilienceContext) -> Outcome[Any]:
@@ -29,6 +33,8 @@ async def invoke(ctx: ResilienceContext) -> Outcome[Any]:
             return _replayed(call, ctx, replay)
         finally:
             del call, ctx, replay  # a passthrough exception has this frame in its traceback: no cycle
+    if call.trail and setting.hub.loud:
+        call.report_attempts(last=False)
     started = monotonic()
     try:
         value = call.fn(*call.args, **call.kwargs)
@@ -48,15 +54,30 @@ async def invoke(ctx: ResilienceContext) -> Outcome[Any]:
         if call.cut:
             call.record(TIMEOUT, monotonic() - started, None, ctx.get(ENDPOINT))
         raise
-    if type(value) is CoroutineType:
-        refuse_coroutine(call.fn, value)
+    if type(value) in LAZY:
+        refuse_lazy(call.fn, value)
     return returned(call, ctx, value, monotonic() - started)
 
 
-def refuse_coroutine(fn: Callable[..., Any], result: Coroutine[Any, Any, Any]) -> NoReturn:
-    """Raises TypeError: an async function came to a sync call."""
-    result.close()
-    raise TypeError(f"{getattr(fn, '__qualname__', fn)} is async; use acall() or arun() for it")
+def refuse_lazy(fn: Callable[..., Any], result: Any) -> None:
+    """Raises TypeError when the body of `fn` has not run: an async function in a sync call, or a generator function.
+
+    A generator that a plain function made and returned is a result like any other.
+    """
+    name = getattr(fn, "__qualname__", fn)
+    if type(result) is CoroutineType:
+        result.close()
+        raise TypeError(f"{name} is async; use acall() or arun() for it")
+    if is_generator_function(fn):
+        raise TypeError(f"{name} is a generator, whose body runs after the call; guard what it calls instead")
+
+
+def is_generator_function(fn: Callable[..., Any]) -> bool:
+    """Whether calling `fn` gives a generator, sync or async, and runs nothing; sees through partials."""
+    if isgeneratorfunction(fn) or isasyncgenfunction(fn):
+        return True
+    called = None if isinstance(fn, FunctionType | type) else getattr(fn, "__call__", None)  # noqa: B004
+    return isgeneratorfunction(called) or isasyncgenfunction(called)
 
 
 def _replayed(call: Call, ctx: ResilienceContext, replay: Replay) -> Outcome[Any]:

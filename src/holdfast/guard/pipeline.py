@@ -22,7 +22,7 @@ from holdfast.guard.call import Call, Setting
 from holdfast.guard.driver import CUT, drive
 from holdfast.guard.fallback import Fallback
 from holdfast.guard.guard import is_coroutine_function
-from holdfast.guard.invoke import refuse_coroutine
+from holdfast.guard.invoke import LAZY, refuse_lazy
 from holdfast.guard.plan import Plan, strategies_of
 from holdfast.guard.rate_limit import RateLimit
 from holdfast.guard.timeout import Timeout
@@ -331,10 +331,11 @@ class _Settled:
 
     def __call__(self) -> Any:
         value = self.fn()
-        if type(value) is not CoroutineType:
+        if type(value) not in LAZY:
             return value
-        if in_running_loop():
-            refuse_coroutine(self.fn, value)
+        if type(value) is not CoroutineType or in_running_loop():
+            refuse_lazy(self.fn, value)
+            return value
         import asyncio
 
         return asyncio.run(_in_time(value))

@@ -65,6 +65,7 @@ class TimeoutStrategy:
         which: TimeLimit = self.which if call.retry_domain is None else "attempt"
         # A replayed first attempt began before this path did; its limit counts from then.
         begun = call.clock.monotonic() if call.replay is None else call.replay.started
+        cut = call.replay is not None and call.replay.timed_out and call.replay.which == self.which
         deadline = ctx.deadline.tighten(begun + self.timeout_s)
         if deadline.remaining() <= 0 and call.replay is None:
             return call.time_out(which, self.timeout_s, "had run out before it began").evolve(
@@ -87,6 +88,8 @@ class TimeoutStrategy:
         if outcome.stopped_by == "deadline" and deadline is not ctx.deadline:
             # Our own limit forbade the retry that was due, so it names the result.
             await discard(call, outcome)
+            if cut:  # and had ended the attempt, which was told then
+                return call.time_out(which, self.timeout_s, "ran out", told=True)
             cause = call.last_error
             if cause is None and getattr(outcome.error, "limit", None) != self.timeout_s:
                 cause = outcome.error  # an attempt that its own limit ended
