@@ -58,9 +58,14 @@ class Place(NamedTuple):
         return SqlStore(self.url, kinds=self.kinds, clock=clock)
 
 
+def make_url(name: str, tmp_path: Path) -> str:
+    """Where a new store or database would be; a server's is made."""
+    return _URLS[name](tmp_path)
+
+
 def make_place(name: str, tmp_path: Path, kinds: Kinds = KINDS) -> Place:
     """A new, empty place."""
-    place = Place(name, _URLS[name](tmp_path), kinds)
+    place = Place(name, make_url(name, tmp_path), kinds)
     if name in _SQL:
         store: Any = place.open()
         store.create_tables()

@@ -32,7 +32,7 @@ class SqliteTrace:
 
         def note(text: str) -> None:
             # For each step of a trigger the statement that set it off is told once more.
-            again = seen[-1:] == [text] and text.lstrip().startswith(WRITES)
+            again = seen[-1:] == [text] and text.lstrip().startswith((*WRITES, "WITH"))
             if get_ident() == caller and not again:  # and not what runs in the background
                 seen.append(text)
 

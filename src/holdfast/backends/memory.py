@@ -11,6 +11,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, product
+from operator import itemgetter
 from typing import Any, Final
 
 from holdfast.backends.sorted import Key, SortedKeys
@@ -186,6 +187,7 @@ class _Table:
         }
         at = kind.positions
         self._places = {index: (tuple(at[name] for name in index.equal), at[index.by]) for index in self._indexes}
+        self._read = {index: itemgetter(*equal, by) for index, (equal, by) in self._places.items()}
         self._counted = tuple(at[name] for name in kind.tally)
         self._arriving = tuple(at[name] for name in kind.arrivals)
 
@@ -208,18 +210,19 @@ class _Table:
             return None, stored
         if self._taken(change.new, old.id):
             return None
-        self._drop(stored)
-        self._put(change.new)
+        self._replace(stored, change.new)
         return change.new, stored
 
     def undo(self, step: _Step) -> None:
         came, went = step
-        if came is not None:
-            self._drop(came)
-            if went is None and self._arriving:
-                self.arrived[tuple(came[at] for at in self._arriving)] -= 1
-        if went is not None:
+        if came is not None and went is not None:
+            self._replace(came, went)
+        elif went is not None:
             self._put(went)
+        elif came is not None:
+            self._drop(came)
+            if self._arriving:
+                self.arrived[tuple(came[at] for at in self._arriving)] -= 1
 
     def scan(self, where: Where, by: str, descending: bool, after: Cursor | None) -> Iterator[Any]:
         """The matching records in the order of `(by, id)`, read from the index that narrows most."""
@@ -252,29 +255,57 @@ class _Table:
 
     def _put(self, record: Any) -> None:
         self.rows[record.id] = record
-        for index, (equal, by) in self._places.items():
-            if record[by] is not None:
-                self._indexes[index][tuple(record[at] for at in equal)].add((record[by], record.id))
-        for name, holders in self._unique.items():
-            if (value := record[self.kind.positions[name]]) is not None:
-                holders[value] = record.id
-        if self._counted:
-            self.counts[tuple(record[at] for at in self._counted)] += 1
+        for index in self._places:
+            self._list(index, record)
+        self._hold(record)
+        self._count(record, 1)
 
     def _drop(self, record: Any) -> None:
         del self.rows[record.id]
-        for index, (equal, by) in self._places.items():
-            if record[by] is not None:
-                values = tuple(record[at] for at in equal)
-                keys = self._indexes[index][values]
-                keys.discard((record[by], record.id))
-                if not keys:
-                    del self._indexes[index][values]
+        for index in self._places:
+            self._unlist(index, record)
+        self._let_go(record)
+        self._count(record, -1)
+
+    def _replace(self, old: Any, new: Any) -> None:
+        """What a drop and a put would do, for what has changed."""
+        self.rows[new.id] = new
+        for index, places in self._read.items():
+            if places(old) != places(new):
+                self._unlist(index, old)
+                self._list(index, new)
+        self._let_go(old)
+        self._hold(new)
+        self._count(old, -1)
+        self._count(new, 1)
+
+    def _list(self, index: Index, record: Any) -> None:
+        equal, by = self._places[index]
+        if record[by] is not None:
+            self._indexes[index][tuple([record[at] for at in equal])].add((record[by], record.id))
+
+    def _unlist(self, index: Index, record: Any) -> None:
+        equal, by = self._places[index]
+        if record[by] is not None:
+            values = tuple([record[at] for at in equal])
+            keys = self._indexes[index][values]
+            keys.discard((record[by], record.id))
+            if not keys:
+                del self._indexes[index][values]
+
+    def _hold(self, record: Any) -> None:
+        for name, holders in self._unique.items():
+            if (value := record[self.kind.positions[name]]) is not None:
+                holders[value] = record.id
+
+    def _let_go(self, record: Any) -> None:
         for name, holders in self._unique.items():
             if (value := record[self.kind.positions[name]]) is not None:
                 del holders[value]
+
+    def _count(self, record: Any, number: int) -> None:
         if self._counted:
-            values = tuple(record[at] for at in self._counted)
-            self.counts[values] -= 1
+            values = tuple([record[at] for at in self._counted])
+            self.counts[values] += number
             if not self.counts[values]:
                 del self.counts[values]

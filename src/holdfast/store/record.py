@@ -8,7 +8,9 @@ of a record's fields: their types, what is searched and counted. No backend know
 from __future__ import annotations
 
 import types
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 Value = str | int | None
@@ -77,6 +79,8 @@ class Kind(Generic[R]):
     keyed: dict[str, int] = field(default_factory=dict)
     columns: tuple[Column, ...] = field(init=False)
     positions: dict[str, int] = field(init=False)
+    make: Callable[[Iterable[Any]], R] = field(init=False, repr=False, compare=False)
+    """The record of a row: values in the order of the fields, all of them."""
 
     def __post_init__(self) -> None:
         if not (issubclass(self.record, tuple) and hasattr(self.record, "_fields")):
@@ -94,6 +98,8 @@ class Kind(Generic[R]):
             raise TypeError(f"kind {self.name!r} has no field {unknown[0]!r}; it has {', '.join(names)}")
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "positions", {name: at for at, name in enumerate(names)})
+        # What `_make` does, which is a function in Python that looks at the length as well.
+        object.__setattr__(self, "make", partial(tuple.__new__, self.record))
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -105,10 +111,6 @@ class Kind(Generic[R]):
         for index in self.indexes:
             found |= {*index.equal, index.by}
         return frozenset(column.name for column in self.columns if column.is_text and column.name in found)
-
-    def make(self, row: Any) -> R:
-        """The record of a row: values in the order of the fields."""
-        return cast("R", self.record._make(row))  # type: ignore[attr-defined]  # every NamedTuple has it
 
 
 def evolve(record: R, **changes: Value) -> R:

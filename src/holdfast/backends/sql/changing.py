@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
-from operator import is_not
+from operator import is_not, itemgetter
 from typing import Any, Final
 
 from holdfast.backends.sql.database import Step
@@ -23,8 +23,8 @@ def changed_places(plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> tupl
 def swap_step(plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> tuple[Write, Sequence[Any]]:
     """How to put `new` in the place of `old` by writing what changes. It may fail for a record that was made anew."""
     changed = changed_places(plans, old, new)
-    long = tuple([at for at in plans.long_texts if at not in changed and len(new[at] or "") > LONG])
-    kept = tuple([at for at in plans.places[1:] if at not in changed and at not in long])
+    long = tuple([at for at in plans.long_texts if len(new[at] or "") > LONG and at not in changed])
+    kept = plans.others(changed, long)
     row = [new[at] for at in changed]
     row += old[:2]
     row += [new[at] for at in kept]
@@ -37,10 +37,27 @@ def whole_step(plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> tuple[Wr
     return plans.swap(plans.places[1:]), (*new[1:], *old[:2])
 
 
-def add_change(steps: dict[tuple[int, ...], Step], plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> None:
-    """Add a swap of a record that was just read to the step of all that change the same fields."""
-    changed = changed_places(plans, old, new)
-    step = steps.get(changed)
-    if step is None:
-        step = steps[changed] = Step(plans.swap(changed), [])
-    step.rows.append((*[new[at] for at in changed], old[0], old[1]))
+class Changes:
+    """Swaps of records that were just read, in one step for all that change the same fields."""
+
+    def __init__(self, plans: Plans) -> None:
+        self._plans = plans
+        self._steps: dict[tuple[int, ...], Step] = {}
+        self._kept: Callable[[Any], Any] | None = None
+
+    def add(self, old: Sequence[Any], new: Sequence[Any]) -> None:
+        # Most change what the one before has changed; to write a field that stays as it is does no harm.
+        if self._kept is None or self._kept(old) != self._kept(new):
+            self._turn_to(changed_places(self._plans, old, new))
+        self._rows.append((*self._written(new), old[1]))
+
+    def _turn_to(self, changed: tuple[int, ...]) -> None:
+        if changed not in self._steps:
+            self._steps[changed] = Step(self._plans.swap(changed), [])
+        self._rows = self._steps[changed].rows
+        self._written = itemgetter(*changed, 0)
+        self._kept = itemgetter(*(at for at in self._plans.places if at not in changed))
+
+    @property
+    def steps(self) -> list[Step]:
+        return [*self._steps.values()]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 import sqlalchemy as sa
@@ -14,6 +15,9 @@ from sqlalchemy.engine.interfaces import Dialect as Compiler
 
 LEAST: Final = -(2**63) + 1  # one more than the least: PostgreSQL reads that one as a decimal
 GREATEST: Final = 2**63 - 1
+BLOCK: Final = 50  # rows that go into one statement on SQLite
+Named = Sequence[tuple[str, sa.ColumnElement[Any]]]
+Parameter = Callable[[sa.types.TypeEngine[Any]], sa.BindParameter[Any]]
 
 
 class Dialect:
@@ -25,10 +29,10 @@ class Dialect:
     """Whether a limit is written into the statement, since a plan made for any limit would sort whole tables."""
     counts_changes: ClassVar[bool] = True
     """Whether a counter is a row for each change, to be summed up; otherwise a row for each combination of values."""
+    counts_statements: ClassVar[bool] = False
+    """Whether such a row is for all records that a statement changes from the same values to the same."""
     locks: ClassVar[bool] = True
     """Whether rows are locked one by one; otherwise whoever writes is alone."""
-    bulk: ClassVar[bool] = False
-    """Whether many rows go into one statement as arrays."""
     no_offset: ClassVar[sa.ColumnElement[Any] | None] = None
 
     def listing(self, values: Sequence[Any]) -> Any:
@@ -54,6 +58,14 @@ class Dialect:
         keys, seen = sa.tuple_(by, id), sa.tuple_(*last)
         return keys < seen if less else keys > seen
 
+    def given(self, columns: Named, parameter: Parameter) -> sa.FromClause:
+        """Rows that are given as parameters, as a table with these columns."""
+        raise NotImplementedError
+
+    def giving(self, columns: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """The values of these parameters, for each time that the statement is to be run."""
+        raise NotImplementedError
+
     def held(self, select: sa.Select[*tuple[Any, ...]], *, skip: bool) -> sa.Select[*tuple[Any, ...]]:
         """The query, locking its rows, and passing over those that others have locked."""
         return select.with_for_update(skip_locked=skip) if self.locks else select
@@ -73,13 +85,27 @@ class Sqlite(Dialect):
     def length(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
         return sa.func.length(sa.cast(column, sa.BLOB))  # `octet_length` is younger than SQLite 3.40
 
+    def given(self, columns: Named, parameter: Parameter) -> sa.FromClause:
+        made = [[parameter(plain_type(column)) for _, column in columns] for _ in range(BLOCK)]
+        rows = ", ".join(f"({', '.join(f':{one.key}' for one in row)})" for row in made)
+        names = ", ".join(f"column{at} AS {name}" for at, (name, _) in enumerate(columns, 1))
+        text = sa.text(f"SELECT {names} FROM (VALUES {rows})").bindparams(*chain.from_iterable(made))
+        return text.columns(*(sa.column(name, column.type) for name, column in columns)).cte("given")
+
+    def giving(self, columns: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        # The last block is filled up with rows that are nowhere.
+        values = [*chain.from_iterable(zip(*columns, strict=True))]
+        size = BLOCK * len(columns)
+        values += [None] * (-len(values) % size)
+        return [values[at : at + size] for at in range(0, len(values), size)]
+
 
 class Postgresql(Dialect):
     name = "postgresql"
     # Of all of SQLAlchemy's drivers this one writes parameters without casts, which the server does not need.
     compiler = psycopg2.PGDialect_psycopg2(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]  # SQLAlchemy's
     inline_limit = True
-    bulk = True
+    counts_statements = True
 
     def listing(self, values: Sequence[Any]) -> Any:
         return list(values)
@@ -94,6 +120,15 @@ class Postgresql(Dialect):
     def chosen(self, column: sa.ColumnElement[Any], ids: sa.Select[*tuple[Any, ...]]) -> sa.ColumnElement[bool]:
         # As a join the subquery may run once for each row, and lock and choose anew every time.
         return column == sa.any_(sa.func.array(ids.scalar_subquery()))
+
+    def given(self, columns: Named, parameter: Parameter) -> sa.FromClause:
+        types = [postgresql.ARRAY(plain_type(column)) for _, column in columns]
+        arrays = [sa.cast(parameter(type), type) for type in types]
+        names = [sa.column(name, column.type) for name, column in columns]
+        return sa.func.unnest(*arrays).table_valued(*names, name="given").render_derived()
+
+    def giving(self, columns: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        return [[list(column) for column in columns]]
 
 
 class Mariadb(Dialect):

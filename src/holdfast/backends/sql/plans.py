@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from holdfast.backends.sql.dialect import LEAST, Dialect, plain_type
+from holdfast.backends.sql.dialect import LEAST, Dialect
 from holdfast.backends.sql.schema import Tables, tables_of
 from holdfast.backends.sql.statement import Statement
 from holdfast.backends.sql.where import Binder, Bound, Term, bind_terms, holds
@@ -19,6 +19,7 @@ from holdfast.store.record import Kind
 
 MOST_BRANCHES: Final = 64
 MOST_KEPT: Final = 512
+MOST_FORMS: Final = 16
 Made = TypeVar("Made")
 _RANGES: Final = ("=", "<", "<=", ">", ">=")
 
@@ -46,12 +47,15 @@ class Tally(NamedTuple):
 class Write:
     """One way of changing a record, in the forms in which it is run."""
 
-    def __init__(self, expression: Any, dialect: Dialect, bulk: Callable[[], Any], *, id_at: int = 0) -> None:
+    def __init__(
+        self, expression: Any, dialect: Dialect, bulk: Callable[[tuple[int, ...]], Any], *, id_at: int = 0
+    ) -> None:
         self.id_at = id_at
-        """Where the id is among the values."""
+        """Where the id is among the values; what is before it are the new ones."""
         self._expression = expression
         self._dialect = dialect
         self._bulk = bulk
+        self._forms: dict[tuple[int, ...], Statement] = {}
 
     @cached_property
     def one(self) -> Statement:
@@ -65,21 +69,30 @@ class Write:
             return self.one
         return Statement(_insisting(self._expression, sa.func.count()), self._dialect)
 
-    @cached_property
-    def many(self) -> Statement:
-        """For many rows, given as one array for each parameter; gives the ids of those that were there."""
-        return Statement(self._bulk(), self._dialect, takes_arrays=True)
+    def many(self, rows: Sequence[Sequence[Any]]) -> tuple[Statement, list[list[Any]]]:
+        """A statement for many rows, and its values for each time that it is to be run.
+
+        New values that are the same in all rows are sent once. Where rows may be gone, it gives the ids of the others.
+        """
+        columns = [*zip(*rows, strict=True)]
+        news = columns[: self.id_at]
+        same = tuple([at for at, column in enumerate(news) if column.count(column[0]) == len(column)])
+        if same not in self._forms:
+            same = same if len(self._forms) < MOST_FORMS else ()
+            self._forms[same] = Statement(self._bulk(same), self._dialect)
+        shared = [columns[at][0] for at in same]
+        given = self._dialect.giving([column for at, column in enumerate(columns) if at not in same])
+        return self._forms[same], [shared + values for values in given]
 
     @cached_property
     def surely_many(self) -> Statement:
-        """The same, failing unless all rows were there."""
-        expression = self._bulk()
-        if isinstance(expression, sa.Insert):
-            return self.many
-        texts = postgresql.ARRAY(sa.Text())
-        size = sa.func.cardinality(sa.cast(sa.bindparam(f"p{self.id_at}", type_=texts), texts))
-        insisting = _insisting(expression, sa.cast(sa.func.count() == size, sa.Integer))
-        return Statement(insisting, self._dialect, takes_arrays=True)
+        """For many rows, given as one array for each value, failing unless all of them were there."""
+        expression = self._bulk(())
+        if not isinstance(expression, sa.Insert):
+            texts = postgresql.ARRAY(sa.Text())
+            size = sa.func.cardinality(sa.cast(sa.bindparam(f"p{self.id_at}", type_=texts), texts))
+            expression = _insisting(expression, sa.cast(sa.func.count() == size, sa.Integer))
+        return Statement(expression, self._dialect)
 
 
 class Plans:
@@ -105,6 +118,19 @@ class Plans:
                 self._kept.clear()
             found = self._kept[key] = make()
         return cast("Made", found)
+
+    def others(self, changed: tuple[int, ...], long: tuple[int, ...]) -> tuple[int, ...]:
+        """The positions of all other fields but the id."""
+        return self._keep(
+            ("others", changed, long), lambda: tuple([at for at in self.places[1:] if at not in {*changed, *long}])
+        )
+
+    def counted(self, records: Sequence[Any]) -> int:
+        """About how many rows of the counters it takes to change these records together."""
+        if not self.dialect.counts_statements:
+            return len(records)
+        places = [self.kind.positions[name] for name in self.kind.tally]
+        return len({tuple([record[at] for at in places]) for record in records})
 
     @cached_property
     def one(self) -> Statement:
@@ -133,10 +159,10 @@ class Plans:
         binder = Binder()
         values = {column.name: binder.one(column) for column in self._rows.c}
 
-        def bulk() -> Any:
+        def bulk(_: tuple[int, ...]) -> Any:
             names = [column.name for column in self._rows.c]
-            arrays = _arrays([(name, self._rows.c[name]) for name in names])
-            return self._rows.insert().from_select(names, sa.select(*(arrays.c[name] for name in names)))
+            given = self.dialect.given([(name, self._rows.c[name]) for name in names], Binder().of)
+            return self._rows.insert().from_select(names, sa.select(*(given.c[name] for name in names)))
 
         return Write(self._rows.insert().inline().values(values), self.dialect, bulk)
 
@@ -165,9 +191,15 @@ class Plans:
             is_it += [self.dialect.length(columns[at]) == value[f"long_{at}"] for at in long]
             return rows.update().values({columns[at].name: value[f"new_{at}"] for at in changed}).where(*is_it)
 
+        def bulk(same: tuple[int, ...]) -> Any:
+            binder = Binder()
+            shared = {given[at][0]: binder.one(given[at][1]) for at in same}
+            table = self.dialect.given([pair for at, pair in enumerate(given) if at not in same], binder.of)
+            return self._telling(update({**table.c, **shared}))
+
         binder = Binder()
         one = update({name: binder.one(column) for name, column in given})
-        return Write(one, self.dialect, lambda: update(_arrays(given).c).returning(rows.c.id), id_at=len(changed))
+        return Write(one, self.dialect, bulk, id_at=len(changed))
 
     @cached_property
     def delete(self) -> Write:
@@ -175,12 +207,16 @@ class Plans:
         rows, binder = self._rows, Binder()
         is_it = (rows.c.id == binder.one(rows.c.id)) & (rows.c.version == binder.one(rows.c.version))
 
-        def bulk() -> Any:
-            arrays = _arrays([("id", rows.c.id), ("old", rows.c.version)])
-            there = (rows.c.id == arrays.c.id) & (rows.c.version == arrays.c.old)
-            return rows.delete().where(there).returning(rows.c.id)
+        def bulk(_: tuple[int, ...]) -> Any:
+            given = self.dialect.given([("id", rows.c.id), ("old", rows.c.version)], Binder().of)
+            there = (rows.c.id == given.c.id) & (rows.c.version == given.c.old)
+            return self._telling(rows.delete().where(there))
 
         return Write(rows.delete().where(is_it), self.dialect, bulk)
+
+    def _telling(self, change: Any) -> Any:
+        """The change, giving the ids of the rows that were there, unless whoever writes is alone."""
+        return change.returning(self._rows.c.id) if self.dialect.locks else change
 
     def page(self, form: Read) -> Statement:
         """Values: those of the terms, the cursor's value (unless by id) and id, the limit if it is -1, the offset, and
@@ -322,15 +358,6 @@ def _literal(limit: Any) -> Any:
 
 def _same(column: sa.Column[Any], value: Any) -> sa.ColumnElement[bool]:
     return column.is_not_distinct_from(value) if column.nullable else column == value
-
-
-def _arrays(columns: Sequence[tuple[str, sa.Column[Any]]]) -> Any:
-    """Rows that are given as one array for each column."""
-    binder = Binder()
-    types = [postgresql.ARRAY(plain_type(column)) for _, column in columns]
-    given = [sa.cast(binder.of(type), type) for type in types]
-    names = [sa.column(name, column.type) for name, column in columns]
-    return sa.func.unnest(*given).table_valued(*names, name="given").render_derived()
 
 
 def _insisting(change: Any, check: Any) -> Any:

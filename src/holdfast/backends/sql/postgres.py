@@ -15,7 +15,7 @@ import psycopg
 import sqlalchemy as sa
 from psycopg import RawCursor, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
@@ -60,6 +60,7 @@ class PostgresSession:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
         self.cursor = RawCursor(connection, row_factory=tuple_row)
+        self.cursor.format = Format.BINARY
         self._used = time.monotonic()
 
     def rows(self, statement: Statement, values: Sequence[Any]) -> list[Row]:
@@ -104,7 +105,7 @@ class PostgresLink:
     def make(self, steps: Sequence[Step]) -> set[str]:
         if self.holds:
             for write, rows in steps:
-                _send(self._session.cursor, write.one if len(rows) == 1 else write.many, rows)
+                _make(self._session.cursor, write, rows)
             return set()
         if len(steps) == 1:
             gone = self._make_step(*steps[0])
@@ -114,12 +115,11 @@ class PostgresLink:
         return gone
 
     def _make_step(self, write: Write, rows: list[Any]) -> set[str]:
-        if len(rows) == 1:
-            return set() if self._session.count(write.one, rows[0]) == 1 else {rows[0][write.id_at]}
-        _send(self._session.cursor, write.many, rows)
+        _make(self._session.cursor, write, rows)
         if self._session.cursor.rowcount == len(rows):
             return set()
-        return {row[write.id_at] for row in rows} - {row[0] for row in self._session.cursor.fetchall()}
+        made = [] if len(rows) == 1 else self._session.cursor.fetchall()
+        return {row[write.id_at] for row in rows} - {row[0] for row in made}
 
     def _make_together(self, steps: Sequence[Step]) -> set[str]:
         """In one transaction, which makes what can be made."""
@@ -127,7 +127,7 @@ class PostgresLink:
         with self._session.connection.pipeline():
             for write, rows in steps:
                 cursors.append(cursor := RawCursor(self._session.connection, row_factory=tuple_row))
-                _send(cursor, write.many, rows)
+                _make_many(cursor, write, rows)
         made = {row[0] for cursor in cursors for row in cursor.fetchall()}
         return {row[write.id_at] for write, rows in steps for row in rows} - made
 
@@ -178,7 +178,7 @@ class PostgresDatabase(ServerDatabase[PostgresSession]):
                 # All in one round trip, and in one transaction: it ends where the pipeline does.
                 with session.connection.pipeline():
                     for write, rows in steps:
-                        _send(session.cursor, write.sure if len(rows) == 1 else write.surely_many, rows)
+                        _make_surely(session.cursor, write, rows)
             if wake is not None:
                 self._notify(session, wake)
 
@@ -296,12 +296,24 @@ class PostgresDatabase(ServerDatabase[PostgresSession]):
         return StoreError(f"{self._url}: {_line(error)}")
 
 
-def _send(cursor: RawCursor[Row], statement: Statement, rows: Sequence[Sequence[Any]]) -> None:
-    """Run a statement for one row, or for many as an array for each of its parameters."""
-    if len(rows) == 1 and not statement.takes_arrays:
-        cursor.execute(statement.sql, statement.arrange(rows[0]))
+def _make(cursor: RawCursor[Row], write: Write, rows: Sequence[Sequence[Any]]) -> None:
+    if len(rows) == 1:
+        cursor.execute(write.one.sql, write.one.arrange(rows[0]))
     else:
-        cursor.execute(statement.sql, statement.arrange([list(column) for column in zip(*rows, strict=True)]))
+        _make_many(cursor, write, rows)
+
+
+def _make_many(cursor: RawCursor[Row], write: Write, rows: Sequence[Sequence[Any]]) -> None:
+    statement, (values,) = write.many(rows)
+    cursor.execute(statement.sql, statement.arrange(values))
+
+
+def _make_surely(cursor: RawCursor[Row], write: Write, rows: Sequence[Sequence[Any]]) -> None:
+    """The same, failing unless all rows are there."""
+    statement, values = write.sure, rows[0]
+    if len(rows) > 1:
+        statement, values = write.surely_many, [list(column) for column in zip(*rows, strict=True)]
+    cursor.execute(statement.sql, statement.arrange(values))
 
 
 def _fold(session: PostgresSession, counters: Sequence[sa.Table], dialect: Dialect, *, vacuum: bool) -> None:

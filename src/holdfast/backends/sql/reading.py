@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from holdfast.backends.sql.changing import add_change
-from holdfast.backends.sql.database import Link, Row, Step
+from holdfast.backends.sql.changing import Changes
+from holdfast.backends.sql.database import Link, Row
 from holdfast.backends.sql.plans import Plans, Read
 from holdfast.backends.sql.statement import Statement
 from holdfast.backends.sql.where import Asked
@@ -52,7 +52,7 @@ def claim(link: Link, question: Question, decide: Callable[[R], R | None], limit
     """Change up to `limit` records as `decide` says; the new versions of those that were still as they were read."""
     plans = question.plans
     kind = plans.kind
-    chosen: dict[tuple[int, ...], Step] = {}
+    chosen = Changes(plans)
     claimed: list[R] = []
     after: Cursor | None = None
     wanted = limit
@@ -61,7 +61,7 @@ def claim(link: Link, question: Question, decide: Callable[[R], R | None], limit
         for row in ours:
             old = kind.make(row)
             if (new := decide(old)) is not None:
-                add_change(chosen, plans, row, new)  # type: ignore[arg-type]  # records are NamedTuples
+                chosen.add(row, new)  # type: ignore[arg-type]  # records are NamedTuples
                 claimed.append(new)
                 if len(claimed) == limit:
                     break
@@ -71,7 +71,7 @@ def claim(link: Link, question: Question, decide: Callable[[R], R | None], limit
         wanted = max(limit - len(claimed), LATER_ROUNDS)
     if not claimed:
         return []
-    gone = link.make([*chosen.values()])
+    gone = link.make(chosen.steps)
     return [record for record in claimed if record.id not in gone] if gone else claimed
 
 

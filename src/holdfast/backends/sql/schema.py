@@ -19,6 +19,8 @@ VERSION_TABLE: Final = "holdfast_version"
 WAKE_TABLE: Final = "holdfast_wake"
 # PostgreSQL would keep tens of thousands of folded counter rows until a fifth of the table is dead.
 _VACUUM_OFTEN: Final = {"autovacuum_vacuum_scale_factor": "0", "autovacuum_vacuum_threshold": "1000"}
+# In full pages PostgreSQL looks for any gap that a record just fits into: each time another page, long unused.
+_ROOM_TO_CHANGE: Final = {"fillfactor": "90"}
 
 
 class Tables(NamedTuple):
@@ -40,7 +42,11 @@ def tables_of(kind: Kind[Any]) -> Tables:
     home = sa.MetaData()
     name = table_name(kind)
     rows = sa.Table(
-        name, home, *(_column(kind, column, primary_key=column.name == "id") for column in kind.columns), **_PLAIN
+        name,
+        home,
+        *(_column(kind, column, primary_key=column.name == "id") for column in kind.columns),
+        postgresql_with=_ROOM_TO_CHANGE,
+        **_PLAIN,
     )
     for index in kind.indexes:
         _add_index(rows, (*index.equal, index.by), index.by, kind)

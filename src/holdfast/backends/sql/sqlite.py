@@ -29,6 +29,8 @@ from holdfast.errors import SchemaError, StoreError, StoreUnavailable
 MEMORY: Final = ":memory:"
 POLL_S: Final = 0.1
 BRIEFLY_S: Final = 0.5
+FEW: Final = 10  # rows that are quicker changed one by one
+_UPDATES_FROM: Final = (3, 33)
 _TAKEN: Final = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY)
 _WAKE: Final = f"INSERT INTO {WAKE_TABLE} (topic, n) VALUES (:p0, 1) ON CONFLICT (topic) DO UPDATE SET n = n + 1"
 
@@ -52,7 +54,11 @@ class SqliteLink:
 
     def make(self, steps: Sequence[Step]) -> set[str]:
         for write, rows in steps:
-            _make(self._connection, write.one, rows)
+            if len(rows) < FEW or sqlite3.sqlite_version_info < _UPDATES_FROM:
+                _make(self._connection, write.one, rows)
+            else:
+                statement, blocks = write.many(rows)
+                _make(self._connection, statement, blocks)
         return set()
 
     @contextmanager

@@ -16,14 +16,13 @@ class Statement:
     Values are given in the order of those names, whatever the order in the text.
     """
 
-    __slots__ = ("expression", "sql", "takes_arrays", "_places", "_size")
+    __slots__ = ("expression", "sql", "_places", "_size")
 
-    def __init__(self, expression: sa.Executable, dialect: Dialect, *, takes_arrays: bool = False) -> None:
+    def __init__(self, expression: sa.Executable, dialect: Dialect) -> None:
         compiled = expression.compile(  # type: ignore[attr-defined]  # every statement has it; Executable does not say so
             dialect=dialect.compiler, compile_kwargs={"render_postcompile": True}
         )
         self.expression = expression
-        self.takes_arrays = takes_arrays
         # Literal as far as types go: psycopg asks for it, and no value is ever in it.
         self.sql: LiteralString = cast("Any", str(compiled))
         places = [int(name[1:]) for name in compiled.positiontup or ()]

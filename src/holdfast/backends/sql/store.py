@@ -107,7 +107,7 @@ class SqlStore:
         except Taken as error:
             raise Conflict(f"a claimed {kind.name} would take a unique value of another: {error}") from error
         if claimed and question.plans.counts_changes:
-            self._database.note_changes(question.plans, len(claimed))
+            self._database.note_changes(question.plans, question.plans.counted(claimed))
         return claimed
 
     def page(
