@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from holdfast import Retry
+from holdfast import Breaker, Retry
 from holdfast.app import Holdfast
 
 URL: Final = "HOLDFAST_TEST_SHOP"
@@ -37,6 +37,13 @@ def opened(url: str) -> tuple[Holdfast, Callable[[str, int], int]]:
 
 def make() -> Holdfast:
     return opened(os.environ[URL])[0]
+
+
+def guarded() -> Holdfast:
+    """A shop with a breaker that it shares."""
+    hold = make()
+    hold.guard("stock", Breaker())
+    return hold
 
 
 def broken() -> Holdfast:

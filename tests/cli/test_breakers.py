@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from holdfast import CircuitStateChanged, GuardEvent, Hub, register_listener, unregister_listener
 from holdfast.app import Holdfast
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.filters import os_user
@@ -76,3 +77,49 @@ def test_a_breaker_is_shown_with_what_it_was_told(run: Run, hold: Holdfast) -> N
     shown = run("breakers", "show", "payments").stdout
     assert "pinned      until cleared\n" in shown
     assert "reason      provider is down\n" in shown
+
+
+@pytest.fixture
+def heard() -> Iterator[list[tuple[str, str, str, str | None]]]:
+    """What the process-wide hub, which the commands' Holdfast uses, tells of circuits."""
+    told: list[tuple[str, str, str, str | None]] = []
+
+    def listen(event: GuardEvent) -> None:
+        if isinstance(event, CircuitStateChanged):
+            told.append((event.name, event.from_state, event.to_state, event.cause))
+
+    register_listener(listen)
+    yield told
+    unregister_listener(listen)
+
+
+def test_listeners_hear_of_what_an_operator_does(run: Run, url: str, heard: list[Any]) -> None:
+    with Holdfast(url, telemetry=Hub()) as hold:
+        hold.breakers.get_or_create("payments")
+    run("breakers", "force-open", "payments", "--reason", "provider is down")
+    run("breakers", "force-close", "payments", "--reason", "false alarm")
+    run("breakers", "force-open", "payments", "--reason", "it was none")
+    run("breakers", "clear", "payments")
+    run("breakers", "reset", "payments")
+    assert heard == [
+        ("payments", "closed", "open", "isolated"),
+        ("payments", "open", "closed", "closed_by_hand"),
+        ("payments", "closed", "open", "isolated"),
+        ("payments", "open", "closed", "reset"),
+    ]
+
+
+def test_nothing_is_told_where_nothing_changed(run: Run, hold: Holdfast, heard: list[Any]) -> None:
+    hold.breakers.get_or_create("payments")
+    run("breakers", "force-close", "payments", "--reason", "just in case")
+    run("breakers", "reset", "payments")
+    run("breakers", "reset", "nope", code=ExitCode.NOT_FOUND)
+    assert heard == []
+
+
+def test_an_apps_own_circuit_follows_and_tells_of_it_once(run: Run, hold: Holdfast, heard: list[Any]) -> None:
+    app = {"HOLDFAST_APP": "tests.cli.shop:guarded", "HOLDFAST_URL": None}
+    run("breakers", "force-open", "stock", "--reason", "provider is down", env=app)
+    assert heard == [("stock", "closed", "open", "fleet_opened")]
+    run("breakers", "reset", "stock", env=app)
+    assert heard[1:] == [("stock", "closed", "open", "fleet_opened"), ("stock", "open", "closed", "fleet_closed")]

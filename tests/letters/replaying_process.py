@@ -52,7 +52,8 @@ def effects_of(path: str) -> sqlite3.Connection:
 def main(mode: str, url: str, path: str) -> None:
     store = store_at(url)
     letters, handlers, hub = FailedOperationRepository(store), ReplayHandlers(), Hub()
-    effects, lock, own = effects_of(path), threading.Lock(), threading.local()
+    effects, lock = effects_of(path), threading.Lock()
+    tokens: dict[str, str] = {}  # of the attempts that have begun here and are not told yet
 
     def say(*words: object) -> None:
         with lock:
@@ -64,7 +65,7 @@ def main(mode: str, url: str, path: str) -> None:
         assert replay is not None
         with lock:
             effects.execute("INSERT INTO effect VALUES (?, ?, ?)", (replay.id, replay.token, number))
-        own.token = replay.token
+        tokens[replay.id] = replay.token
         say("effect", replay.id, replay.token)
         if random.random() < 0.1:
             threading.Event().wait(0.05)  # long enough to lose the letter to somebody else
@@ -73,8 +74,9 @@ def main(mode: str, url: str, path: str) -> None:
             raise ConnectionError("now and then")
 
     def told(event: GuardEvent) -> None:
-        if isinstance(event, LetterReplayed) and event.outcome not in ("skipped", "refused"):
-            say(event.outcome, event.letter_id, own.token)
+        # An attempt that was acquired ahead of its turn can be lost before it has begun.
+        if isinstance(event, LetterReplayed) and (token := tokens.pop(event.letter_id, None)) is not None:
+            say(event.outcome, event.letter_id, token)
 
     hub.register(told)
     handlers.register_function("payments", "work", work)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from holdfast.errors import StoreUnavailable
+from holdfast.backends.memory import MemoryStore
+from holdfast.errors import CircuitOpen, StoreUnavailable
+from holdfast.guard.guard import Guard
 from holdfast.guard.retry import Retry
 from holdfast.letters.bulk import Bulk, BulkProgress, LetterFilter
 from holdfast.letters.data import FailedOperationData
 from holdfast.letters.events import BulkChanged
 from holdfast.letters.filing import WAKE
-from holdfast.letters.replay import ReplayOutcome, ReplayResult
-from holdfast.machine.bulk import BULK
-from holdfast.store.port import Store
+from holdfast.machine.breaker import Breaker
+from holdfast.machine.dead_letter import LETTER
+from holdfast.machine.trip import consecutive
+from holdfast.store.port import Change, Store
 from holdfast.testing.clock import ManualClock
 from tests.letters.replay_kit import Kit
 
@@ -219,28 +224,21 @@ def test_a_stopping_worker_saves_where_it_is(store: Store, clock: ManualClock) -
 def test_what_was_done_beyond_the_place_where_it_waits_is_not_done_again() -> None:
     """With several threads the letters after a refused one may be done already."""
     kit = Kit()
-    failing = {"o1"}
+    waits = {"o1"}
 
-    replay = kit.replayer.replay
+    def charge(order_id: str, amount: int) -> None:
+        if order_id in waits:
+            raise CircuitOpen("bank", 5.0)
+        kit.calls.append(order_id)
+        raise ConnectionError("no route to the bank")
 
-    def refuse_one(id: str, **options: Any) -> Any:
-        op = kit.letters.get_by_id(id)
-        assert op is not None
-        if op.entity_id in failing:
-            return ReplayResult(id, ReplayOutcome.REFUSED, "busy", domain_barred=True)
-        return replay(id, **options)
-
-    kit.register(guard=kit.make_guard(Retry(attempts=1)))
-    kit.replayer.replay = refuse_one  # type: ignore[method-assign]
-    kit.broken = True
+    kit.handlers.register_function("payments", "charge", charge)
     filed(kit, 4)
     bulk = Bulk(kit.replayer, concurrency=1)
     begun = bulk.start(PAYMENTS)
     waiting = run(bulk, begun.id)
     assert (waiting.done, waiting.failed) == (3, 3)
-    record = kit.store.get(BULK, (begun.id,))[0]
-    assert record is not None
-    failing.clear()
+    waits.clear()
     kit.clock.advance(3600)
     [done] = bulk.run_due()
     assert (done.state, done.done, done.failed) == ("done", 4, 4)
@@ -313,16 +311,25 @@ def test_the_operations_are_listed_newest_first_and_told() -> None:
     assert bulk.run("nowhere") is None
 
 
-def test_a_fault_ends_the_operation_with_a_note() -> None:
-    kit = Kit()
-    filed(kit, 1)
+class Failing(MemoryStore):
+    """Raises what it is given when letters are written."""
+
+    error: Exception | None = None
+
+    def commit(self, changes: Sequence[Change], **options: Any) -> None:
+        if self.error is not None and any(change.kind is LETTER for change in changes):
+            raise self.error
+        super().commit(changes, **options)
+
+
+def test_a_fault_ends_the_operation_with_a_note(clock: ManualClock) -> None:
+    store = Failing(clock)
+    kit = Kit(store, clock)
+    kit.register()
+    filed(kit, 3)
     bulk = Bulk(kit.replayer)
     begun = bulk.start(PAYMENTS)
-
-    def broken(id: str, **options: Any) -> Any:
-        raise LookupError("a fault of ours")
-
-    kit.replayer.replay = broken  # type: ignore[method-assign]
+    store.error = LookupError("a fault of ours")
     with pytest.raises(LookupError):
         bulk.run(begun.id)
     progress = bulk.progress(begun.id)
@@ -330,23 +337,20 @@ def test_a_fault_ends_the_operation_with_a_note() -> None:
     assert (progress.state, progress.note) == ("failed", "LookupError: a fault of ours")
 
 
-def test_a_store_that_goes_away_does_not_end_the_operation() -> None:
-    kit = Kit()
-    filed(kit, 1)
+def test_a_store_that_goes_away_does_not_end_the_operation(clock: ManualClock) -> None:
+    store = Failing(clock)
+    kit = Kit(store, clock)
+    kit.register()
+    filed(kit, 3)
     bulk = Bulk(kit.replayer)
     begun = bulk.start(PAYMENTS)
-
-    def away(id: str, **options: Any) -> Any:
-        raise StoreUnavailable("gone")
-
-    replay, kit.replayer.replay = kit.replayer.replay, away  # type: ignore[method-assign]
+    store.error = StoreUnavailable("gone")
     with pytest.raises(StoreUnavailable):
         bulk.run(begun.id)
-    kit.replayer.replay = replay  # type: ignore[method-assign]
-    kit.register()
+    store.error = None
     kit.clock.advance(61)
     [done] = bulk.run_due()
-    assert (done.state, done.succeeded) == ("done", 1)
+    assert (done.state, done.succeeded) == ("done", 3)
 
 
 def test_an_operation_over_letters_that_nobody_here_can_replay_waits_for_somebody_who_can(clock: ManualClock) -> None:
@@ -406,29 +410,150 @@ def test_a_long_operation_lets_other_work_have_its_turn(store: Store, clock: Man
 
 def test_what_was_done_ahead_is_remembered_also_when_the_pages_become_smaller() -> None:
     kit = Kit()
-    barred: set[str] = set()
-    forced: list[str | None] = []
+    waits = {"o150"}  # the first of a batch that has grown to 55
 
-    def one(id: str, **options: Any) -> Any:
-        op = kit.letters.get_by_id(id)
-        assert op is not None
-        if op.entity_id in barred:
-            return ReplayResult(id, ReplayOutcome.REFUSED, "busy", domain_barred=True)
-        forced.append(op.entity_id)
-        return ReplayResult(id, ReplayOutcome.SUCCEEDED)
+    def charge(order_id: str, amount: int) -> None:
+        if order_id in waits:
+            raise CircuitOpen("bank", 5.0)
+        kit.calls.append(order_id)
+        raise ConnectionError("no route to the bank")
 
-    kit.replayer.replay = one  # type: ignore[method-assign]
-    kit.register()
+    kit.handlers.register_function("payments", "charge", charge)
     filed(kit, 300)
     bulk = Bulk(kit.replayer, concurrency=1)
     begun = bulk.start(PAYMENTS, "force_replay")
-    barred.add("o150")  # the first of a batch that has grown to 55
     for _ in range(4):
         run(bulk, begun.id)
         kit.clock.advance(60)
-    barred.clear()
+    waits.clear()
     assert run(bulk, begun.id).state == "done"
-    assert len(forced) == len(set(forced)) == 300
+    assert len(kit.calls) == len(set(kit.calls)) == 300
+
+
+class Shops:
+    """Letters of several domains, each with a guard of its own."""
+
+    def __init__(self, kit: Kit, names: str, number: int) -> None:
+        self.kit = kit
+        self.down: set[str] = set()
+        self.guards = {name: self._open(name) for name in names}
+        self.ids: dict[str, list[str]] = {name: [] for name in names}
+        for n in range(number):
+            for name in names:
+                request = {"function": "serve", "args": {"number": n}}
+                self.ids[name].append(kit.letters.create(name, "X", request_data=request, max_retries=9).id)
+                kit.clock.advance(0.001)
+
+    def _open(self, name: str) -> Guard:
+        breaker = Breaker(consecutive(3), open_for=30.0)
+        guard = Guard(name, breaker, clock=self.kit.clock, telemetry=self.kit.hub, rng=lambda: 0.5)
+
+        def serve(number: int) -> None:
+            self.kit.calls.append((name, number))
+            if name in self.down:
+                raise ConnectionError("closed")
+
+        self.kit.handlers.register_function(name, "serve", serve, guard)
+        return guard
+
+    def statuses(self, name: str) -> Counter[str]:
+        return Counter(self.kit.status(id) for id in self.ids[name])
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_a_barred_domain_leaves_the_others_alone_and_is_come_back_to(
+    store: Store, clock: ManualClock, concurrency: int
+) -> None:
+    kit = Kit(store, clock)
+    shops = Shops(kit, "abc", 70)
+    kit.replayer.gates.pause("b", by="ops")
+    bulk = Bulk(kit.replayer, concurrency=concurrency)
+    begun = bulk.start(LetterFilter())
+    waiting = run(bulk, begun.id)
+    assert (waiting.state, waiting.total, waiting.done, waiting.succeeded) == ("running", 210, 140, 140)
+    assert waiting.note == "waits: replay of 'b' is paused by ops"
+    assert [shops.statuses(name)["resolved"] for name in "abc"] == [70, 0, 70]
+    kit.replayer.gates.resume("b")
+    assert bulk.run_due() == []
+    clock.advance(30)
+    [done] = bulk.run_due()
+    assert (done.state, done.done, done.succeeded, done.note) == ("done", 210, 210, "")
+    assert Counter(kit.calls).most_common(1)[0][1] == 1
+
+
+def test_a_breaker_that_opens_half_way_costs_the_other_domains_nothing(store: Store, clock: ManualClock) -> None:
+    kit = Kit(store, clock)
+    shops = Shops(kit, "ab", 120)
+    shops.down.add("a")
+    bulk = Bulk(kit.replayer, concurrency=1)
+    begun = bulk.start(LetterFilter())
+    waiting = run(bulk, begun.id)
+    assert (waiting.state, waiting.succeeded, waiting.failed) == ("running", 120, 3)
+    assert waiting.note == "waits: the breaker of 'a' is open"
+    shops.down.clear()
+    clock.advance(30)
+    other = Bulk(kit.replayer, concurrency=4)  # whoever carries it on knows how far each domain is
+    [done] = other.run_due()
+    assert (done.state, done.done, done.succeeded, done.failed) == ("done", 240, 237, 3)
+    assert max(Counter(kit.calls).values()) == 1
+
+
+def test_a_domain_whose_time_has_come_is_taken_up_while_the_others_still_go_on(clock: ManualClock) -> None:
+    kit = Kit(clock=clock)
+    shops = Shops(kit, "ab", 200)
+    for _ in range(3):
+        shops.guards["a"].run(_fail)
+
+    def serve(number: int) -> None:
+        kit.calls.append(("b", number))
+        clock.advance(0.5)
+
+    kit.handlers._functions.pop(("b", "serve"))
+    kit.handlers.register_function("b", "serve", serve, shops.guards["b"])
+    bulk = Bulk(kit.replayer, concurrency=1)
+    done = run(bulk, bulk.start(LetterFilter()).id)
+    assert (done.state, done.succeeded) == ("done", 400)
+    first, last = kit.calls.index(("a", 0)), max(at for at, call in enumerate(kit.calls) if call[0] == "b")
+    assert 0 < first < last
+
+
+def test_all_reasons_for_waiting_are_told_and_the_first_to_end_counts() -> None:
+    kit = Kit()
+    shops = Shops(kit, "ab", 2)
+    kit.replayer.gates.pause("b", by="ops")
+    for _ in range(3):
+        shops.guards["a"].run(_fail)
+    kit.clock.advance(20)
+    bulk = Bulk(kit.replayer)
+    waits = run(bulk, bulk.start(LetterFilter()).id)
+    assert waits.note == "waits: the breaker of 'a' is open; replay of 'b' is paused by ops"
+    assert bulk.next_s() == pytest.approx(10, abs=0.1)
+
+
+def test_a_worker_that_dies_is_followed_in_every_domain(clock: ManualClock) -> None:
+    kit = Kit(clock=clock)
+    shops = Shops(kit, "ab", 80)
+
+    def serve(number: int) -> None:
+        kit.calls.append(("b", number))
+        if number == 60 and kit.calls.count(("b", 60)) == 1:
+            raise Died
+
+    kit.handlers._functions.pop(("b", "serve"))
+    kit.handlers.register_function("b", "serve", serve, shops.guards["b"])
+    bulk = Bulk(kit.replayer, concurrency=1)
+    begun = bulk.start(LetterFilter())
+    with pytest.raises(Died):
+        bulk.run(begun.id)
+    clock.advance(61)
+    [done] = bulk.run_due()
+    assert (done.state, done.succeeded) == ("done", 149)  # ten were done after the last save, and one is the dead one's
+    assert max(Counter(kit.calls).values()) == 1
+    assert shops.statuses("a") + shops.statuses("b") == {"resolved": 159, "replaying": 1}
+
+
+def _fail() -> None:
+    raise ConnectionError("down")
 
 
 def test_letters_of_one_key_of_a_handler_are_taken_one_after_the_other() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.machine import bulk as machine
-from holdfast.machine.bulk import FINISHED, TRANSITIONS, BulkAction, BulkRecord, BulkState, Step, Verb
+from holdfast.machine.bulk import FINISHED, TRANSITIONS, BulkAction, BulkRecord, BulkState, Place, Step, Verb
 
 MINE, OTHER = "token-a", "token-b"
 LEASE = 60
@@ -45,12 +45,25 @@ def test_who_lost_the_lease_can_neither_advance_nor_finish_nor_fail() -> None:
 
 
 def test_counts_add_up() -> None:
-    saved = machine.advance(held(), MINE, Step(5, "e", "[]", 3, 1, 1), 110, LEASE)
+    saved = machine.advance(held(), MINE, Step(5, "e", "{}", 3, 1, 1), 110, LEASE)
     assert saved is not None
-    saved = machine.advance(saved, MINE, Step(9, "i", "[]", 2, 0, 0), 120, LEASE)
+    saved = machine.advance(saved, MINE, Step(9, "i", "{}", 2, 0, 0), 120, LEASE)
     assert saved is not None
     assert (saved.done, saved.succeeded, saved.failed, saved.skipped) == (7, 5, 1, 1)
     assert (saved.cursor_at, saved.cursor_id, saved.due_at) == (9, "i", 180)
+
+
+def test_how_far_it_is_is_kept_for_each_domain() -> None:
+    record = fresh()
+    assert machine.place_in(record, "a") == Place()
+    for domain, place in (("a", Place(5, "e", ("g", "h"))), ("b", Place(7, "x")), ("a", Place(9, "i"))):
+        saved = machine.advance(
+            held()._replace(ahead=record.ahead), MINE, Step(None, None, machine.placed(record, domain, place)), 1, LEASE
+        )
+        assert saved is not None
+        record = saved
+        assert machine.place_in(record, domain) == place
+    assert machine.place_in(record, "b") == Place(7, "x")
 
 
 def test_a_parked_operation_is_free_for_any_worker_when_it_is_due() -> None:

@@ -100,6 +100,20 @@ def test_a_completion_appends_to_the_history_without_reading_it() -> None:
     assert after.history.startswith("[not json,{")
 
 
+def test_the_history_is_in_order_also_when_the_clocks_of_two_hosts_are_not() -> None:
+    taken = machine.acquire(letter(), NOW, 9, "a")
+    assert taken is not None
+    back = machine.complete(taken, NOW + 500, False)
+    assert back is not None
+    again = machine.acquire(back, NOW + 200, 9, "b")
+    assert again is not None
+    done = machine.complete(again, NOW + 300, True)
+    assert done is not None
+    first, second = json.loads(done.history)
+    assert first["finished_at"] <= second["started_at"] <= second["finished_at"]
+    assert (again.last_retry_at, again.updated_at) == (NOW + 200, NOW + 200)  # leases count from what the holder says
+
+
 def test_the_history_is_bounded_and_keeps_the_newest() -> None:
     found = letter(max_retries=10**6)
     for number in range(1, 200):

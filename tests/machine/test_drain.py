@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 from holdfast.machine.drain import (
     LARGEST_BATCH,
+    LARGEST_SHARE,
     SMALLEST_BATCH,
     TRIAL_WAITS_S,
     Batch,
     DomainRecord,
     Pace,
     Round,
+    Share,
     begin_trial,
     is_paused,
     pause,
@@ -57,6 +59,29 @@ def test_a_batch_stays_between_ten_and_a_hundred(history: list[tuple[int, int]])
     for done, failed in history:
         batch = batch.after(done, min(done, failed))
         assert SMALLEST_BATCH <= batch.size <= LARGEST_BATCH
+
+
+def test_a_share_begins_with_one_and_is_what_is_through_in_a_moment() -> None:
+    assert Share().size == 1
+    assert Share().after(0.0).size == LARGEST_SHARE
+    assert Share().after(0.01).size == 10
+    assert Share().after(3.0).size == 1
+
+
+def test_one_slow_entry_makes_the_next_share_a_single_one() -> None:
+    share = Share().after(0.0)
+    assert share.after(1.0).size == 1
+    for _ in range(20):
+        share = share.after(0.0)
+    assert share.size == LARGEST_SHARE
+
+
+@given(st.lists(st.floats(0, 1e6)))
+def test_a_share_is_never_empty_and_never_large(history: list[float]) -> None:
+    share = Share()
+    for seconds in history:
+        share = share.after(seconds)
+        assert 1 <= share.size <= LARGEST_SHARE
 
 
 def test_a_drain_begins_with_one_letter_and_doubles_while_all_goes_well() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
@@ -14,6 +15,8 @@ from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import Column, document, facts, masked, note, plain, say, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import ago, stamp, until
+from holdfast.machine.breaker import Trigger
+from holdfast.telemetry.events import CircuitStateChanged
 
 F = TypeVar("F", bound=Callable[..., Any])
 _BREAKERS: Final = (
@@ -73,7 +76,8 @@ def show(session: Session, name: str, as_json: bool) -> None:
 @pass_session
 def force_open(session: Session, name: str, minutes: int, reason: str, by: str, as_json: bool) -> None:
     """Hold a breaker open: every process refuses its calls."""
-    session.breakers.atomic_force_open(name, reason, by or None, minutes)
+    force = partial(session.breakers.atomic_force_open, name, reason, by or None, minutes)
+    _act(session, name, Trigger.ISOLATED, force)
     _tell(session, name, f"is held open for {minutes} min", as_json)
 
 
@@ -87,7 +91,8 @@ def force_open(session: Session, name: str, minutes: int, reason: str, by: str, 
 @pass_session
 def force_close(session: Session, name: str, minutes: int, reason: str, by: str, as_json: bool) -> None:
     """Hold a breaker closed: it lets every call through and never trips."""
-    session.breakers.atomic_force_close(name, reason, by or None, ttl_minutes=minutes)
+    force = partial(session.breakers.atomic_force_close, name, reason, by or None, ttl_minutes=minutes)
+    _act(session, name, Trigger.CLOSED_BY_HAND, force)
     _tell(session, name, f"is held closed for {minutes} min", as_json)
 
 
@@ -100,7 +105,7 @@ def force_close(session: Session, name: str, minutes: int, reason: str, by: str,
 @pass_session
 def reset(session: Session, name: str, reason: str, by: str, as_json: bool) -> None:
     """Close a breaker and forget its counts and its pin."""
-    if not session.breakers.atomic_reset(name, reason, by or None)[0]:
+    if not _act(session, name, Trigger.RESET, partial(session.breakers.atomic_reset, name, reason, by or None)):
         raise _missing(name)
     _tell(session, name, "is closed, and its counts are 0", as_json)
 
@@ -115,6 +120,20 @@ def clear(session: Session, name: str, as_json: bool) -> None:
     if not session.breakers.clear_manual_control(name):
         raise _missing(name)
     _tell(session, name, "is left to itself", as_json)
+
+
+def _act(session: Session, name: str, cause: Trigger, step: Callable[[], tuple[bool, str, str]]) -> bool:
+    """Do it, and see that who listens in this process is told once: by the app's own circuit, where it has one."""
+    hold = session.hold()
+    is_here = name in hold.breakers.status().shared
+    if is_here:
+        hold.breakers.sharing.sync()
+    done, before, after = step()
+    if is_here:
+        hold.breakers.sharing.sync()
+    elif before != after:
+        hold.telemetry.emit(CircuitStateChanged(name, "", name, before, after, cause.value))
+    return done
 
 
 def breaker_document(state: CircuitBreakerStateData, now: datetime) -> dict[str, Any]:

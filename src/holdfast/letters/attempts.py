@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from holdfast.errors import Conflict
-from holdfast.letters.data import FailedOperationData, ReplayAttempt, attempts_of, letter_of, record_of
+from holdfast.letters.data import FailedOperationData, ReplayAttempt, attempts_of, letter_of
 from holdfast.letters.desk import Desk, letters_of
 from holdfast.letters.finding import below
 from holdfast.letters.values import MINUTE, ago, checked_dict, is_id, resolver, size, sought, text, time
@@ -16,7 +15,6 @@ from holdfast.machine import dead_letter as machine
 from holdfast.machine.dead_letter import LETTER, LetterRecord
 from holdfast.store.codec import plain
 from holdfast.store.ids import new_record_id
-from holdfast.store.port import Swap
 from holdfast.store.query import Condition, equal
 
 _CHUNK: Final = 500
@@ -31,16 +29,25 @@ class Attempts(Desk):
         `force` takes a pending letter or one that requires review, whatever its cap and delay, with a new budget.
         `trigger` goes into the attempt history.
         """
-        cause = text("trigger", trigger)
-
-        def decide(letter: LetterRecord) -> LetterRecord | None:
-            now = self._now()
-            if force:
-                return machine.redrive(letter, now, new_record_id(now), cause)
-            return machine.acquire(letter, now, max_retries, new_record_id(now), cause)
-
-        after = self._change(id, decide)
+        after = self.change_read(id, partial(_begun, cap=max_retries, force=force, trigger=text("trigger", trigger)))
         return None if after is None else letter_of(after)
+
+    def acquire_known(
+        self, letters: Sequence[FailedOperationData], triggers: Sequence[str], max_retries: int | None, force: bool
+    ) -> list[FailedOperationData | None]:
+        """These letters, which were read before, in one step; None for one that may not be acquired.
+
+        Without `max_retries` each letter's own cap holds.
+        """
+        caps = [letter.max_retries if max_retries is None else max_retries for letter in letters]
+        known = zip(letters, caps, triggers, strict=True)
+        steps = [(letter, partial(_begun, cap=cap, force=force, trigger=cause)) for letter, cap, cause in known]
+        after = self.change_known(steps)
+        taken = [
+            self.change_read(letter.id, decide) if got is None else got
+            for (letter, decide), got in zip(steps, after, strict=True)
+        ]
+        return [None if got is None else letter_of(got) for got in taken]
 
     def acquire_many(
         self,
@@ -91,7 +98,7 @@ class Attempts(Desk):
         False, and nothing is changed, unless the letter is replaying, under `attempt_token` if one is given. `known` is
         the letter as it was acquired; it saves reading it again.
         """
-        decided = partial(
+        decide = partial(
             machine.complete,
             success=success,
             token=attempt_token,
@@ -102,11 +109,9 @@ class Attempts(Desk):
             retry_at=time("retry_at", retry_at),
         )
 
-        def decide(letter: LetterRecord) -> LetterRecord | None:
-            return decided(letter, self._now())
-
-        held = None if known is None or known.id != id else record_of(known)
-        return self._swap_known(held, decide) or self._change(id, decide) is not None
+        if known is not None and known.id == id and self.change_known([(known, decide)])[0] is not None:
+            return True
+        return self.change_read(id, decide) is not None
 
     def release_stale_replaying(self, older_than_minutes: int = 30) -> int:
         """Take letters from holders that gave no sign of life for longer; how many there were."""
@@ -126,13 +131,8 @@ class Attempts(Desk):
         found = self.store.get(LETTER, (id,))[0] if is_id(id) else None
         return [] if found is None else attempts_of(found)
 
-    def _swap_known(self, letter: LetterRecord | None, decide: Callable[[LetterRecord], LetterRecord | None]) -> bool:
-        """Change a letter that was read earlier; False if it has changed since, or the machine says no."""
-        after = None if letter is None else decide(letter)
-        if letter is None or after is None:
-            return False
-        try:
-            self.store.commit([Swap(LETTER, letter, after)])
-        except Conflict:
-            return False
-        return True
+
+def _begun(letter: LetterRecord, now: int, *, cap: int, force: bool, trigger: str) -> LetterRecord | None:
+    if force:
+        return machine.redrive(letter, now, new_record_id(now), trigger)
+    return machine.acquire(letter, now, cap, new_record_id(now), trigger)

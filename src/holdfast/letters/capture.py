@@ -41,6 +41,10 @@ IDEMPOTENCY_KEY: Final = TypedKey[str]("holdfast.idempotency_key")
 SOURCE: Final = "guard"
 """What the metadata of captured letters say of where they come from."""
 
+BUFFERED: Final = "buffered"
+SPOOLED: Final = "spooled"
+"""What stands in the place of a letter's id while it waits for its writer, and for the store."""
+
 REPLAYING: ContextVar[str | None] = ContextVar("holdfast_replaying", default=None)
 """The id of the letter whose replay this code runs in: its failure belongs to that letter, not to a new one."""
 
@@ -53,6 +57,9 @@ class DeadLetter:
     from all of them): replays of one entity keep their order. `expires_after` seconds make a letter expire. `refusals`
     False keeps only calls that ran. `limit` is the largest part kept, in bytes of JSON. `dedup` gives equal failures
     one key. `connection` gives the caller's own transaction to write in.
+
+    `buffered` lets the caller have its failure before the letter is written: a thread writes, a batch in one commit.
+    A process that is killed loses what it has not written yet.
     """
 
     domain: str | None = None
@@ -63,6 +70,7 @@ class DeadLetter:
     limit: int | None = None
     dedup: Callable[[Mapping[str, Any]], str | None] | None = None
     connection: Callable[[], Any] | None = None
+    buffered: bool = False
 
     def __post_init__(self) -> None:
         if self.domain is not None and domain_of(self.domain) != self.domain:
@@ -77,6 +85,8 @@ class DeadLetter:
             raise PolicyError(f"DeadLetter.expires_after must be above 0 seconds, got {self.expires_after!r}")
         if self.limit is not None and (type(self.limit) is not int or self.limit < 1):
             raise PolicyError(f"DeadLetter.limit must be a number of bytes, got {self.limit!r}")
+        if type(self.buffered) is not bool:
+            raise PolicyError(f"DeadLetter.buffered must be True or False, got {self.buffered!r}")
 
     @property
     def lifetime(self) -> timedelta | None:
@@ -111,6 +121,8 @@ class Capture:
         try:
             connection = None if self.policy.connection is None else call.ask(self.policy.connection)
             entry = self.entry(call, ctx, outcome)
+            if self.policy.buffered and connection is None and self._post(call, ctx, outcome, entry):
+                return
             put = partial(self._box.put, entry, connection)
             # In the caller's transaction means in the caller's thread.
             kept = put() if connection is not None else await call.driver.offload(put, self._box.writers)
@@ -121,7 +133,24 @@ class Capture:
 
     def describe(self) -> str:
         refusals = "failures and refusals" if self.policy.refusals else "failures"
-        return f"dead letter: final {refusals} are kept as {self.domain}"
+        how = ", written in batches" if self.policy.buffered else ""
+        return f"dead letter: final {refusals} are kept as {self.domain}{how}"
+
+    def _post(self, call: Call, ctx: ResilienceContext, outcome: Outcome[Any], entry: dict[str, Any]) -> bool:
+        """Leave the entry to be written soon. The mark and the metadata tell its id from then on."""
+        mark, metadata = Mark(BUFFERED, _calls_around()), outcome.metadata
+        emit, domain, call_id = call.setting.hub.emit, self.domain, ctx.call_id
+
+        def settled(kept: Kept) -> None:
+            mark.letter = metadata["letter"] = _name_of(kept)
+            emit(_told(domain, call_id, entry["failure_type"], kept))
+
+        metadata["letter"] = BUFFERED  # before the writer could have been here
+        if not self._box.post(entry, settled):
+            del metadata["letter"]
+            return False
+        _attach(outcome.error, mark)
+        return True
 
     def _concerns(self, ctx: ResilienceContext, outcome: Outcome[Any]) -> bool:
         if not outcome.kind.is_failure and not (outcome.kind is OutcomeKind.REJECTED and self.policy.refusals):
@@ -191,13 +220,16 @@ class Mark:
 
     __slots__ = ("around", "letter")
 
-    def __init__(self, letter: str, around: frozenset[str]) -> None:
+    def __init__(self, letter: str | None, around: frozenset[str]) -> None:
         self.letter = letter
         self.around = around
 
 
 def letter_id_of(error: BaseException | None) -> str | None:
-    """The id of the dead letter that keeps this failure, if one does; "spooled" while it waits for the store."""
+    """The id of the dead letter that keeps this failure, if one does.
+
+    "buffered" until it is written, where the guard's letters are; "spooled" while it waits for the store.
+    """
     mark = getattr(error, "__holdfast_letter__", None)
     return mark.letter if isinstance(mark, Mark) else None
 
@@ -217,15 +249,21 @@ def _told(domain: str, call_id: str, failure_type: str, kept: Kept) -> LetterKep
 
 
 def _mark(outcome: Outcome[Any], kept: Kept) -> None:
-    if not kept.is_kept:
-        return
-    letter = "spooled" if kept.letter is None else kept.letter.id
-    outcome.metadata["letter"] = letter
-    if outcome.error is not None:
+    if kept.is_kept:
+        letter = outcome.metadata["letter"] = _name_of(kept)
+        _attach(outcome.error, Mark(letter, _calls_around()))
+
+
+def _attach(error: BaseException | None, mark: Mark) -> None:
+    if error is not None:
         try:
-            outcome.error.__holdfast_letter__ = Mark(letter, _calls_around())  # type: ignore[attr-defined]  # ours
+            error.__holdfast_letter__ = mark  # type: ignore[attr-defined]  # ours
         except Exception:  # an exception that takes no attributes is kept all the same
             pass
+
+
+def _name_of(kept: Kept) -> str | None:
+    return kept.letter.id if kept.letter is not None else SPOOLED if kept.spooled else None
 
 
 def _calls_around() -> frozenset[str]:

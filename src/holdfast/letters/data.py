@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
+from json import JSONDecoder
 from typing import Any, Final
 
 from holdfast.machine.dead_letter import DLQCompressedStatus, FailedOperationStatus, LetterRecord, SummaryRecord
@@ -17,6 +18,9 @@ __all__ = [
     "DLQCompressedStatus", "DLQCompressedEntry",
     "letter_of", "record_of", "attempts_of", "entry_of", "cursor_of",
 ]  # fmt: skip
+
+
+_DECODER: Final = JSONDecoder()
 
 
 class FailedOperationDomain(StrEnum):
@@ -38,7 +42,8 @@ def _now() -> datetime:
 class FailedOperationData:
     """A dead letter. A copy: changing it changes nothing that is stored.
 
-    One that a repository hands out reads its JSON when somebody first looks at it: most letters are moved unread.
+    One that a repository hands out reads its record when somebody first looks at it, and the JSON in it when somebody
+    looks at that: most letters are moved unread.
     """
 
     id: str
@@ -49,8 +54,8 @@ class FailedOperationData:
     entity_id: str | None = None
     entity_refs: dict[str, Any] = field(default_factory=dict)
     user_id: int | str | None = None
-    error_code: str = field(default_factory=str)
-    error_message: str = field(default_factory=str)
+    error_code: str = ""
+    error_message: str = ""
     snapshot_data: dict[str, Any] = field(default_factory=dict)
     request_data: dict[str, Any] = field(default_factory=dict)
     response_data: dict[str, Any] = field(default_factory=dict)
@@ -62,7 +67,7 @@ class FailedOperationData:
     resolved_by_id: int | str | None = None
     resolution_type: str = ""
     resolution_note: str = ""
-    next_action_hint: str = field(default_factory=str)
+    next_action_hint: str = ""
     recommended_action: str = ""
     expires_at: datetime | None = None
     created_at: datetime = field(default_factory=_now)
@@ -76,13 +81,15 @@ class FailedOperationData:
     occurrences: int = 1
 
     def __getattr__(self, name: str) -> Any:
-        # Only asked for fields without a default of the class, and only while they are not there yet.
+        # Only asked for what is not there (yet).
         record: LetterRecord | None = self.__dict__.get("_record")
-        if record is None or name not in _READ_LATE:
+        read = _READ_LATE.get(name)
+        if record is None or read is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        for late, value in _late(record).items():
-            self.__dict__.setdefault(late, value)
-        return self.__dict__[name]
+        own, values = self.__dict__, read(record)
+        values.update(own)  # what was set or read before stays
+        self.__dict__ = values
+        return values[name]
 
     @property
     def is_pending(self) -> bool:
@@ -142,38 +149,47 @@ def letter_of(record: LetterRecord) -> FailedOperationData:
     """The letter of a record. It remembers the record, which saves a read when it is completed."""
     letter = object.__new__(FailedOperationData)
     # The record is no field: it is neither compared nor shown, and a copy made by hand has none.
-    letter.__dict__.update(
-        _record=record,
-        id=record.id,
-        domain=record.domain,
-        failure_type=record.failure_type,
-        status=record.status,
-        entity_type=record.entity_type,
-        entity_id=record.entity_id,
-        user_id=_value(record.user_id),
-        retry_count=record.retry_count,
-        max_retries=record.max_retries,
-        last_retry_at=maybe_instant(record.last_retry_at),
-        resolved_at=maybe_instant(record.resolved_at),
-        resolved_by_id=_value(record.resolved_by),
-        resolution_type=record.resolution_type,
-        resolution_note=record.resolution_note,
-        recommended_action=record.recommended_action,
-        expires_at=maybe_instant(record.expires_at),
-        attempt_token=record.token,
-        attempt_cap=record.attempt_cap,
-        heartbeat_at=maybe_instant(record.heartbeat_at),
-        next_attempt_at=instant(record.not_before) if record.not_before else None,
-        archived_at=maybe_instant(record.archived_at),
-        dedup_key=record.dedup_key,
-        occurrences=record.occurrences,
-    )
+    letter.__dict__["_record"] = record
     return letter
 
 
-def _late(record: LetterRecord) -> dict[str, Any]:
-    """The fields that are read when somebody looks."""
-    get = from_json(record.payload).get  # what is empty was left out
+def _read(text: str) -> Any:
+    """What the codec wrote: there is nothing around it to look for, which is half of what `json.loads` does."""
+    return _DECODER.raw_decode(text)[0]
+
+
+def _columns(record: LetterRecord) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "domain": record.domain,
+        "failure_type": record.failure_type,
+        "status": record.status,
+        "entity_type": record.entity_type,
+        "entity_id": record.entity_id,
+        "user_id": _value(record.user_id),
+        "retry_count": record.retry_count,
+        "max_retries": record.max_retries,
+        "last_retry_at": maybe_instant(record.last_retry_at),
+        "resolved_at": maybe_instant(record.resolved_at),
+        "resolved_by_id": _value(record.resolved_by),
+        "resolution_type": record.resolution_type,
+        "resolution_note": record.resolution_note,
+        "recommended_action": record.recommended_action,
+        "expires_at": maybe_instant(record.expires_at),
+        "created_at": instant(record.created_at),
+        "updated_at": instant(record.updated_at),
+        "attempt_token": record.token,
+        "attempt_cap": record.attempt_cap,
+        "heartbeat_at": maybe_instant(record.heartbeat_at),
+        "next_attempt_at": instant(record.not_before) if record.not_before else None,
+        "archived_at": maybe_instant(record.archived_at),
+        "dedup_key": record.dedup_key,
+        "occurrences": record.occurrences,
+    }
+
+
+def _payload(record: LetterRecord) -> dict[str, Any]:
+    get = _read(record.payload).get  # what is empty was left out
     return {
         "entity_refs": get("entity_refs") or {},
         "error_code": get("error_code", ""),
@@ -182,18 +198,25 @@ def _late(record: LetterRecord) -> dict[str, Any]:
         "request_data": get("request_data") or {},
         "response_data": get("response_data") or {},
         "next_action_hint": get("next_action_hint", ""),
-        "metadata": {} if record.metadata == "{}" else from_json(record.metadata),
-        "created_at": instant(record.created_at),
-        "updated_at": instant(record.updated_at),
     }
 
 
-_READ_LATE: Final = frozenset(
+def _metadata(record: LetterRecord) -> dict[str, Any]:
+    return {"metadata": {} if record.metadata == "{}" else _read(record.metadata)}
+
+
+_PAYLOAD: Final = frozenset(
     {
         "entity_refs", "error_code", "error_message", "snapshot_data", "request_data", "response_data",
-        "next_action_hint", "metadata", "created_at", "updated_at",
+        "next_action_hint",
     }
 )  # fmt: skip
+_READ_LATE: Final = {
+    one.name: _payload if one.name in _PAYLOAD else _metadata if one.name == "metadata" else _columns
+    for one in fields(FailedOperationData)
+}
+for _name in _READ_LATE.keys() & vars(FailedOperationData).keys():
+    delattr(FailedOperationData, _name)  # a default that the class has would hide what is not read yet
 
 
 def record_of(letter: FailedOperationData) -> LetterRecord | None:
@@ -254,4 +277,6 @@ def cursor_of(text: str | None) -> Cursor | None:
 
 
 def _value(text: str | None) -> Any:
-    return None if text is None else from_json(text)
+    if text is None:
+        return None
+    return int(text) if text.isdecimal() else from_json(text)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from holdfast.core.clock import Clock
 from holdfast.errors import Conflict
-from holdfast.letters.data import FailedOperationData, letter_of
+from holdfast.letters.data import FailedOperationData, letter_of, record_of
 from holdfast.letters.values import is_id
 from holdfast.machine.dead_letter import LETTER, LetterRecord
 from holdfast.store.change import PATIENCE_S, change
 from holdfast.store.codec import micros
-from holdfast.store.port import Store
+from holdfast.store.port import Store, Swap
 
 T = TypeVar("T")
+Decide = Callable[[LetterRecord, int], LetterRecord | None]
+"""What the machine makes of a letter at this time; None where it says no."""
 
 
 class Desk:
@@ -41,6 +43,33 @@ class Desk:
             return None if found is None else decide(found)
 
         return change(self.store, LETTER, id, ask)[1]
+
+    def change_known(self, steps: Sequence[tuple[FailedOperationData, Decide]]) -> list[LetterRecord | None]:
+        """Change letters as they were read, in one commit.
+
+        None for one that has changed since, or where the machine says no: read it again and ask again.
+        """
+        now = self._now()
+        pairs = [_as_read(letter, decide, now) for letter, decide in steps]
+        while places := [at for at, pair in enumerate(pairs) if pair is not None]:
+            try:
+                self.store.commit([Swap(LETTER, *pair) for pair in pairs if pair is not None])
+            except Conflict as conflict:
+                for lost in conflict.lost or range(len(places)):
+                    pairs[places[lost]] = None
+            else:
+                break
+        return [None if pair is None else pair[1] for pair in pairs]
+
+    def change_read(self, id: str, decide: Decide) -> LetterRecord | None:
+        """Change a letter as it is now; None if there is no such letter, or the machine says no."""
+        return self._change(id, lambda letter: decide(letter, self._now()))
+
+
+def _as_read(letter: FailedOperationData, decide: Decide, now: int) -> tuple[LetterRecord, LetterRecord] | None:
+    before = record_of(letter)
+    after = None if before is None else decide(before, now)
+    return None if before is None or after is None else (before, after)
 
 
 def letters_of(records: Iterable[LetterRecord]) -> list[FailedOperationData]:

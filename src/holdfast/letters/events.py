@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from holdfast.telemetry.events import GuardEvent, Severity
+from holdfast.telemetry.measure import Measure, MeasuredEvent
 
 
-class LetterKept(GuardEvent):
+class LetterKept(MeasuredEvent):
     """A call failed for good: `how` says whether its letter was stored, spooled, rejected or lost."""
 
     __slots__ = ("letter_id", "failure_type", "how", "reason")
     event_name = "letter.kept"
+    measure = Measure("letter.kept", "Failed calls by what became of their letter", ("how",), key="domain")
     severity_rule = "warning; error rejected, lost"
 
     def __init__(
@@ -31,11 +33,12 @@ class LetterKept(GuardEvent):
         return Severity.WARNING if self.how in ("stored", "spooled") else Severity.ERROR
 
 
-class LetterReplayed(GuardEvent):
+class LetterReplayed(MeasuredEvent):
     """A letter was tried again, or was to be: `outcome` is succeeded, failed, returned, refused, skipped, lost …"""
 
     __slots__ = ("letter_id", "outcome", "attempt", "trigger", "duration_s", "status", "error_type", "reason")
     event_name = "letter.replayed"
+    measure = Measure("letter.replay", "Replays of dead letters", ("outcome",), key="domain", seconds="duration_s")
     severity_rule = "info; warning failed; error when it was the last attempt"
 
     def __init__(
@@ -141,11 +144,12 @@ class BulkChanged(GuardEvent):
         self.note = note
 
 
-class SlaBreached(GuardEvent):
+class SlaBreached(MeasuredEvent):
     """A letter has waited longer than its domain's service level allows; told once per letter."""
 
     __slots__ = ("letter_id", "age_s", "limit_s")
     event_name = "letter.sla_breached"
+    measure = Measure("letter.sla_breached", "Dead letters that have waited too long", key="domain")
     severity_rule = "warning"
 
     def __init__(self, operation_key: str, call_id: str, letter_id: str, age_s: float, limit_s: float) -> None:

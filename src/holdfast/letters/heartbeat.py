@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -64,13 +64,21 @@ class Heart:
     @contextmanager
     def holding(self, held: Held) -> Iterator[None]:
         with self.awake():
-            with self._lock:
-                self._held[held.token] = held
+            self.hold([held])
             try:
                 yield
             finally:
-                with self._lock:
-                    del self._held[held.token]
+                self.let_go([held])
+
+    def hold(self, all_held: Iterable[Held]) -> None:
+        """Keep these leases, while somebody keeps the thread awake, until they are let go."""
+        with self._lock:
+            self._held.update((held.token, held) for held in all_held)
+
+    def let_go(self, all_held: Iterable[Held]) -> None:
+        with self._lock:
+            for held in all_held:
+                self._held.pop(held.token, None)
 
     def beat(self) -> None:
         """Extend all leases now. A store that is away is asked again at the next beat."""

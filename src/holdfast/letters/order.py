@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
 from typing import Final
 
 from holdfast.machine.dead_letter import LETTER, LetterRecord
@@ -139,35 +139,48 @@ class Queue:
     def _oldest(self, letters: Sequence[LetterRecord]) -> dict[Hashable, str]:
         """The oldest open letter of the entity of each of these, by its id."""
         by_key = {key: letter for letter in letters if (key := self._key_of(letter)) is not None}
-        if not by_key:
-            return {}
-        where: Where = (*equal(domain=self._domain), among("status", BLOCKING))
-        if self._by_entity:
-            entities = {letter.entity_id for letter in by_key.values() if letter.entity_id is not None}
-            where = (*where, among("entity_id", sorted(entities)))
+        return self._oldest_by_entity(by_key) if self._by_entity else self._oldest_by_key(by_key.keys())
+
+    def _oldest_by_entity(self, by_key: Mapping[Hashable, LetterRecord]) -> dict[Hashable, str]:
+        found: dict[Hashable, str] = {}
+        # Most have one that is open: as many letters as there are entities tell of them all, and some more of the rest.
+        for limit in (len(by_key), max(_SHORT, 2 * len(by_key))):
+            missing = {letter.entity_id for key, letter in by_key.items() if key not in found}
+            if not missing:
+                return found
+            older = self._open((among("entity_id", sorted(id for id in missing if id is not None)),), None, limit)
+            self._note(older, found)
+            if len(older) < limit:
+                return found
+        # One of them has very many: the others are asked for one by one.
+        return found | {key: self._oldest_of(one) for key, one in by_key.items() if key not in found}
+
+    def _oldest_by_key(self, keys: Set[Hashable]) -> dict[Hashable, str]:
         found: dict[Hashable, str] = {}
         after: Cursor | None = None
-        limit = max(_SHORT, 2 * len(by_key)) if self._by_entity else _PAGE
-        while by_key.keys() - found.keys():
-            older = self._store.page(LETTER, where, by="created_at", after=after, limit=limit)
-            for letter in older:
-                key = self._key_of(letter)
-                if key is not None:
-                    found.setdefault(key, letter.id)
-            if len(older) < limit:
-                break
-            if self._by_entity:
-                # One of them has very many: the others are asked for one by one.
-                found |= {key: self._oldest_of(one) for key, one in by_key.items() if key not in found}
+        while keys - found.keys():
+            older = self._open((), after, _PAGE)
+            self._note(older, found)
+            if len(older) < _PAGE:
                 break
             after = Cursor(older[-1].created_at, older[-1].id)
         return found
 
+    def _open(self, where: Where, after: Cursor | None, limit: int) -> list[LetterRecord]:
+        """Letters that keep others back, oldest first."""
+        where = (*equal(domain=self._domain), among("status", BLOCKING), *where)
+        return self._store.page(LETTER, where, by="created_at", after=after, limit=limit)
+
+    def _note(self, letters: Sequence[LetterRecord], found: dict[Hashable, str]) -> None:
+        for letter in letters:
+            key = self._key_of(letter)
+            if key is not None:
+                found.setdefault(key, letter.id)
+
     def _oldest_of(self, letter: LetterRecord) -> str:
         where: Where = (
-            *equal(domain=self._domain, entity_id=letter.entity_id),
+            *equal(entity_id=letter.entity_id),
             Condition("entity_type", "=", letter.entity_type),
-            among("status", BLOCKING),
         )
-        found = self._store.page(LETTER, where, by="created_at", limit=1)
+        found = self._open(where, None, 1)
         return found[0].id if found else letter.id

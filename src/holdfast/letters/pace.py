@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.clock import Clock
 from holdfast.errors import PolicyError
+from holdfast.letters.crew import Crew, Orders, run_round
 from holdfast.letters.data import letter_of
 from holdfast.letters.gates import Way
 from holdfast.letters.order import KeyOf, Queue, entity_of
@@ -24,56 +23,6 @@ from holdfast.store.query import equal
 if TYPE_CHECKING:
     from holdfast.letters.handlers import ReplayHandlers
     from holdfast.store.port import Store
-
-A = TypeVar("A")
-B = TypeVar("B")
-
-
-class Crew:
-    """Up to `size` threads that do small jobs; they end with the `with` block."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._pool: ThreadPoolExecutor | None = None
-
-    def __enter__(self) -> Crew:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def map(self, job: Callable[[A], B], items: Sequence[A]) -> list[B]:
-        """The results in the order of the items. Every job is run to its end before the first failure is raised."""
-        if len(items) <= 1 or self._size == 1:
-            return [job(item) for item in items]
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._size, thread_name_prefix="holdfast-replay")
-        running = [self._pool.submit(job, item) for item in items]
-        errors = [error for one in running if (error := one.exception()) is not None]
-        if errors:
-            raise errors[0]
-        return [one.result() for one in running]
-
-
-def run_round(
-    replayer: Replayer,
-    crew: Crew,
-    letters: Sequence[LetterRecord],
-    trigger_of: Callable[[LetterRecord], str],
-    stop: threading.Event,
-    by: int | str | None = None,
-) -> list[ReplayResult]:
-    """Replay these letters, whose domain's gates were asked; after `stop` no further one is begun."""
-
-    def job(letter: LetterRecord) -> ReplayResult:
-        if stop.is_set():
-            return ReplayResult(letter.id, ReplayOutcome.SKIPPED, "the worker stops", letter.status)
-        return replayer.attempt(letter_of(letter), trigger=trigger_of(letter), by=by)
-
-    return crew.map(job, letters)
 
 
 def seen(results: Iterable[ReplayResult]) -> Round:
@@ -170,9 +119,8 @@ class _Run:
         self._crew = crew
         self._domain = domain
         self._policy = policy
-        self._trigger = trigger
-        self._by = by
         self._stop = stop
+        self._orders = Orders(lambda op: trigger, stop.is_set, by)
         store = replayer.repository.store
         self._queue = Queue(store, domain, types, key_of=key_of(replayer.handlers, domain))
 
@@ -189,7 +137,7 @@ class _Run:
             if not letters:
                 return None
             began = clock.monotonic()
-            results = run_round(self._replayer, self._crew, letters, lambda letter: self._trigger, self._stop, self._by)
+            results = run_round(self._replayer, self._crew, letters, self._orders)
             result.add(results)
             left -= len(results)
             if self._stop.is_set():

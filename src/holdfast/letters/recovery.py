@@ -20,12 +20,14 @@ from typing import Final
 
 from holdfast.core.check import check_seconds
 from holdfast.errors import PolicyError, StoreError
+from holdfast.letters.crew import Crew, Orders, run_round
+from holdfast.letters.data import FailedOperationData
 from holdfast.letters.entry import CIRCUIT_OPEN
 from holdfast.letters.events import DrainEnded
 from holdfast.letters.gates import Standing, Way
 from holdfast.letters.heartbeat import Heart, Hold
 from holdfast.letters.order import Queue
-from holdfast.letters.pace import Crew, key_of, run_round, seen
+from holdfast.letters.pace import key_of, seen
 from holdfast.letters.replay import Replayer, ReplayOutcome, ReplayResult
 from holdfast.machine.dead_letter import LETTER, LetterRecord
 from holdfast.machine.drain import DOMAIN, Batch, Pace, begin_trial, recovered, trial_due
@@ -172,7 +174,8 @@ class Recovery:
                 return EMPTY
             if trial and not begun and not self._begin_trial(domain):
                 return "another worker tries it"
-            results = run_round(replayer, crew, letters, partial(_trigger, trial=trial, guarded=has_breaker), stop)
+            orders = Orders(partial(_trigger, trial=trial, guarded=has_breaker), stop.is_set)
+            results = run_round(replayer, crew, letters, orders)
             result.add(results)
             self._remember_refused(results)
             # A letter that is refused tried nothing: the trial is the next one's.
@@ -256,7 +259,7 @@ class Recovery:
             )  # fmt: skip
 
 
-def _trigger(letter: LetterRecord, *, trial: bool, guarded: bool) -> str:
+def _trigger(letter: FailedOperationData, *, trial: bool, guarded: bool) -> str:
     """The resolution type of a letter that drains."""
     if trial:
         return "auto_replay_recovery"

@@ -49,13 +49,12 @@ def current_idempotency_key() -> str | None:
 
 
 @contextmanager
-def replaying(op: FailedOperationData) -> Iterator[Replayed]:
-    """Run a block as a replay of this letter."""
-    replayed = Replayed(op)
-    context = ResilienceContext(op.domain, properties={IDEMPOTENCY_KEY: replayed.key, REPLAYED: replayed})
-    token = REPLAYING.set(op.id)
+def replaying(replayed: Replayed) -> Iterator[None]:
+    """Run a block as this replay."""
+    context = ResilienceContext(replayed.domain, properties={IDEMPOTENCY_KEY: replayed.key, REPLAYED: replayed})
+    token = REPLAYING.set(replayed.id)
     try:
         with use_context(context):
-            yield replayed
+            yield
     finally:
         REPLAYING.reset(token)

@@ -34,14 +34,14 @@ class Spool:
         """Whether something is waiting."""
         return self.path.exists() or bool(self._taken())
 
-    def append(self, entry: dict[str, Any]) -> None:
-        """Raises OSError when the disk does not take it."""
-        line = to_json({"schema": SCHEMA, "entry": entry}).encode() + b"\n"
+    def append(self, *entries: dict[str, Any]) -> None:
+        """All or none. Raises OSError when the disk does not take them."""
+        lines = b"".join(to_json({"schema": SCHEMA, "entry": entry}).encode() + b"\n" for entry in entries)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._exclusive():
             handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                _write(handle, line)
+                _write(handle, lines)
             finally:
                 os.close(handle)
 
@@ -106,17 +106,17 @@ class Spool:
             yield
 
 
-def _write(handle: int, line: bytes) -> None:
-    """Append a whole line or nothing; a disk that is full may take half of one without a word."""
+def _write(handle: int, lines: bytes) -> None:
+    """Append whole lines or nothing; a disk that is full may take half of one without a word."""
     end = os.lseek(handle, 0, os.SEEK_END)
     if end:
         os.lseek(handle, end - 1, os.SEEK_SET)
         if os.read(handle, 1) != b"\n":
-            line = b"\n" + line  # a process died in the middle of the line before
+            lines = b"\n" + lines  # a process died in the middle of the line before
     try:
-        written = os.write(handle, line)
-        if written < len(line):
-            raise OSError(f"only {written} of {len(line)} bytes could be written")
+        written = os.write(handle, lines)
+        if written < len(lines):
+            raise OSError(f"only {written} of {len(lines)} bytes could be written")
         os.fsync(handle)
     except OSError:
         os.ftruncate(handle, end)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from holdfast.store.codec import from_json, to_json
 from holdfast.store.record import Index, Kind, evolve
 
 
@@ -67,7 +68,8 @@ class BulkRecord(NamedTuple):
     """One bulk operation.
 
     `filter` is JSON. `upper_at` bounds the entries' creation: what fails later is not part of it. `cursor_at` and
-    `cursor_id` are the last entry that was dealt with in order, `ahead` (JSON) the ids dealt with beyond it.
+    `cursor_id` are the last entry that was dealt with; replays go on domain by domain, and `ahead` (JSON) is how far
+    each of them is.
     """
 
     id: str
@@ -102,12 +104,30 @@ BULK: Final = Kind(
 )
 
 
+class Place(NamedTuple):
+    """How far an operation is in one domain: the last entry that was dealt with in order, and the ids beyond it."""
+
+    at: int | None = None
+    id: str | None = None
+    beyond: tuple[str, ...] = ()
+
+
+def place_in(record: BulkRecord, domain: str) -> Place:
+    at, id, beyond = from_json(record.ahead).get(domain, (None, None, ()))
+    return Place(at, id, tuple(beyond))
+
+
+def placed(record: BulkRecord, domain: str, place: Place) -> str:
+    """The record's `ahead` when the domain is so far."""
+    return to_json({**from_json(record.ahead), domain: place})
+
+
 class Step(NamedTuple):
     """What was done since the record was last saved."""
 
     cursor_at: int | None
     cursor_id: str | None
-    ahead: str = "[]"
+    ahead: str = "{}"
     succeeded: int = 0
     failed: int = 0
     skipped: int = 0
@@ -116,9 +136,14 @@ class Step(NamedTuple):
 def start(id: str, now: int, action: BulkAction, filter: str, total: int, requested_by: str, reason: str) -> BulkRecord:
     """A new operation on the `total` entries that match now."""
     return BulkRecord(
-        id, 1, now, BulkState.PENDING, action, filter, now, total, None, None, "[]", 0, 0, 0, 0, requested_by, reason,
+        id, 1, now, BulkState.PENDING, action, filter, now, total, None, None, "{}", 0, 0, 0, 0, requested_by, reason,
         "", None, now, None, None,
     )  # fmt: skip
+
+
+def still(record: BulkRecord) -> Step:
+    """Nothing was done."""
+    return Step(record.cursor_at, record.cursor_id, record.ahead)
 
 
 def take(found: BulkRecord | None, token: str, now: int, lease: int) -> BulkRecord | None:
@@ -132,6 +157,11 @@ def take(found: BulkRecord | None, token: str, now: int, lease: int) -> BulkReco
 def advance(found: BulkRecord | None, token: str, step: Step, now: int, lease: int) -> BulkRecord | None:
     """Save what was done, and hold on; None when the lease is lost or somebody has aborted it."""
     return _step(found, token, Verb.ADVANCE, step, now + lease, None)
+
+
+def extend(found: BulkRecord | None, token: str, now: int, lease: int) -> BulkRecord | None:
+    """Hold on; None when the lease is lost or somebody has aborted it."""
+    return None if found is None else advance(found, token, still(found), now, lease)
 
 
 def park(found: BulkRecord | None, token: str, step: Step, until: int, note: str) -> BulkRecord | None:
@@ -148,7 +178,7 @@ def fail(found: BulkRecord | None, token: str, note: str, now: int) -> BulkRecor
     """It cannot go on; the note says why."""
     if found is None:
         return None
-    stopped = _step(found, token, Verb.FAIL, Step(found.cursor_at, found.cursor_id, found.ahead), None, now)
+    stopped = _step(found, token, Verb.FAIL, still(found), None, now)
     return None if stopped is None else stopped._replace(note=note)
 
 

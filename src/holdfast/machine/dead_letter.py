@@ -265,8 +265,10 @@ def _resolution(resolution_type: str, note: str, resolved_by: str | None) -> dic
 
 
 def _begin(letter: LetterRecord, now: int, token: str, trigger: str, **changes: Value) -> LetterRecord:
+    # The clocks of two hosts differ a little, and an attempt does not begin before the last one has ended.
+    began = max(now, letter.updated_at)
     return _after(
-        letter, now, status=REPLAYING, token=token, started_at=now, started_by=trigger,
+        letter, now, status=REPLAYING, token=token, started_at=began, started_by=trigger,
         last_retry_at=now, heartbeat_at=now, **changes,
     )  # fmt: skip
 

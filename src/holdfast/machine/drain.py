@@ -18,6 +18,8 @@ SMALLEST_BATCH: Final = 10
 LARGEST_BATCH: Final = 100
 FAILING_SHARE: Final = 0.2
 CLEAN_BATCHES: Final = 3
+LARGEST_SHARE: Final = 25
+MOMENT_S: Final = 0.1
 SLOW_FACTOR: Final = 2.0
 
 # trouble in a row -> seconds of rest before the next round; the last value stays
@@ -44,6 +46,28 @@ class Batch(NamedTuple):
         if self.clean + 1 < CLEAN_BATCHES:
             return Batch(self.size, self.clean + 1)
         return Batch(min(LARGEST_BATCH, self.size + 5), 0)
+
+
+class Share(NamedTuple):
+    """How many entries are acquired in one step, ahead of their turn: as many as are through in a moment.
+
+    A process that dies costs each of them an attempt, so slow entries are acquired one by one. `seconds` is what one
+    takes; None: nobody knows yet.
+    """
+
+    seconds: float | None = None
+
+    @property
+    def size(self) -> int:
+        if self.seconds is None:
+            return 1
+        return max(1, min(LARGEST_SHARE, int(MOMENT_S / max(self.seconds, MOMENT_S / LARGEST_SHARE))))
+
+    def after(self, seconds: float) -> Share:
+        """The share when one more entry took so long."""
+        if self.seconds is None:
+            return Share(seconds)
+        return Share(self.seconds + _SMOOTHING * (seconds - self.seconds))
 
 
 class Round(NamedTuple):

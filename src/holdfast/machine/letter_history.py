@@ -37,10 +37,11 @@ def close_attempt(
     if letter.started_at is None:
         return letter.history
     kind = quoted(str(details.get("error_type", ""))) if details else '""'
+    ended = max(now, letter.started_at)
     # Spelled out: this is done with every completion, and a general encoder would take most of its time.
     closed = (
         f'{{"number":{letter.attempts},"token":{quoted(letter.token)},"started_at":{letter.started_at},'
-        f'"finished_at":{now},"outcome":"{outcome.value}","trigger":{quoted(letter.started_by)},"error_type":{kind},'
+        f'"finished_at":{ended},"outcome":"{outcome.value}","trigger":{quoted(letter.started_by)},"error_type":{kind},'
         f'"note":{quoted(note)},"details":{to_json(details) if details else "{}"}}}'
     )
     if letter.history == EMPTY:

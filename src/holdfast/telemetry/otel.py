@@ -4,6 +4,10 @@
 
 guard.events{event,severity,operation}, guard.call.duration{operation,outcome},
 guard.attempt.duration{operation,outcome,handled}, guard.circuit.state{name} (0 closed, 1 half-open, 2 open).
+
+Events that say how they are counted add instruments of their own: letter.kept{domain,how},
+letter.replay{domain,outcome}, letter.replay.duration{domain,outcome}, letter.sla_breached{domain}. So do `readings`,
+which are asked for when the metrics are collected.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 try:
@@ -27,10 +32,35 @@ from holdfast.telemetry.events import (
     LoadShed,
     Severity,
 )
+from holdfast.telemetry.measure import Measure, MeasuredEvent, Reading
 from holdfast.telemetry.metrics import Labels
 
 SCOPE: Final = "holdfast"
 STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
+
+
+class _Measured:
+    """The instruments of events with one measure."""
+
+    def __init__(self, measure: Measure, meter: metrics.Meter) -> None:
+        self._measure = measure
+        self._counter = meter.create_counter(measure.name, "1", measure.text)
+        self._times = None
+        if measure.seconds is not None:
+            self._times = meter.create_histogram(f"{measure.name}.duration", "s", f"{measure.text}: duration")
+        self._labels = {name: Labels() for name in measure.label_names()}
+
+    def add(self, event: MeasuredEvent) -> None:
+        given = self._measure.label_values(event)
+        attributes = {name: label(value) for (name, label), value in zip(self._labels.items(), given, strict=True)}
+        self._counter.add(1, attributes)
+        if self._times is not None and self._measure.seconds is not None:
+            self._times.record(getattr(event, self._measure.seconds), attributes)
+
+
+def _observed(reading: Reading, options: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
+    for values, number in reading.values().items():
+        yield metrics.Observation(number, dict(zip(reading.labels, values, strict=True)))
 
 
 class OtelListener:
@@ -47,14 +77,19 @@ class OtelListener:
         tracer_provider: trace.TracerProvider | None = None,
         attempts: bool = True,
         spans: bool = False,
+        readings: Iterable[Reading] = (),
     ) -> None:
-        meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
+        self._meter = meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
         self._events = meter.create_counter("guard.events", "1", "Events of guards")
         self._calls = meter.create_histogram("guard.call.duration", "s", "Duration of guarded calls")
         self._attempts = (
             meter.create_histogram("guard.attempt.duration", "s", "Duration of single attempts") if attempts else None
         )
         meter.create_observable_gauge("guard.circuit.state", [self._observe], "1", "0 closed, 1 half-open, 2 open")
+        for reading in readings:
+            made = meter.create_observable_counter if reading.grows else meter.create_observable_gauge
+            made(reading.name, [partial(_observed, reading)], "1", reading.text)
+        self._measured: dict[str, _Measured] = {}
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider) if spans else None
         self.quiet = not (attempts or spans)
         self._flushes: tuple[Callable[[], None], ...] = ()
@@ -95,6 +130,13 @@ class OtelListener:
         elif isinstance(event, CircuitStateChanged):
             with self._lock:
                 self._states[self._circuits(event.name)] = STATES.get(event.to_state, STATES["closed"])
+        elif isinstance(event, MeasuredEvent):
+            measured = self._measured.get(event.measure.name)
+            if measured is None:
+                with self._lock:
+                    made = _Measured(event.measure, self._meter)
+                    measured = self._measured.setdefault(event.measure.name, made)
+            measured.add(event)
 
     def _count(self, kind: type[GuardEvent], severity: Severity, operation: str, count: int) -> None:
         attributes = {"event": kind.event_name, "severity": severity.value, "operation": operation}
