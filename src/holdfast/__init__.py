@@ -13,6 +13,10 @@ __version__ = "0.1.0"
 # Where each public name lives. Type checkers read the imports below; a test keeps the two in step.
 _HOMES = {
     "app": "Holdfast",
+    "audit.checkpoints": "Checkpoint export_checkpoints import_checkpoints",
+    "audit.event": "AuditEvent AuditEventType AuditSink",
+    "audit.sink": "DatabaseAuditSink",
+    "audit.verify": "ChainVerification",
     "backends.memory": "MemoryStore",
     "backends.open": "open_store",
     "breakers.breakers": "Breakers",
@@ -33,9 +37,9 @@ _HOMES = {
     "core.deadline": "Deadline",
     "core.outcome": "Evidence Outcome OutcomeKind Verdict",
     "errors": (
-        "BudgetExhausted BulkheadFull CircuitOpen Conflict DeadlineExpired GuardRejected GuardTimeout "
-        "HoldfastError MissingExtra OutcomeError PolicyError PoolExhausted RateLimited SchemaError StoreError "
-        "StoreUnavailable Throttled"
+        "AuditIntegrityError BudgetExhausted BulkheadFull CircuitOpen ConfigurationError Conflict DeadlineExpired "
+        "GuardRejected GuardTimeout HoldfastError MissingExtra OutcomeError PolicyError PoolExhausted RateLimited "
+        "ResolverContractError ResolverError SchemaError StoreError StoreUnavailable Throttled"
     ),
     "failover.endpoint": "Endpoint",
     "failover.failover": "Failover current_endpoint",
@@ -76,6 +80,7 @@ _HOMES = {
     "letters.held": "HeldGuard",
     "letters.letters": "Letters",
     "letters.maintenance": "MaintenanceReport Schedule",
+    "letters.metrics": "letter_readings",
     "letters.overflow": "Capacity Overflow",
     "letters.pace": "BatchPolicy BatchResult",
     "letters.recovery": "RecoveryPolicy",
@@ -86,12 +91,51 @@ _HOMES = {
     "letters.worker": "Worker WorkerPolicy",
     "machine.breaker": "Breaker CircuitBreakerState CircuitState",
     "machine.budget": "Budget",
+    "machine.outbox_entry": "OutboxStatus",
+    "machine.saga": "SagaState",
     "machine.trip": "consecutive count k_of_n ratio slow_ratio",
+    "outbox.async_outbox": "AsyncOutbox",
+    "outbox.backoff": "BackoffPolicy",
+    "outbox.counts": "SqlStatusCountsSource StatusCountsSource",
+    "outbox.draft": "Draft",
+    "outbox.entry": "OutboxEntry OutboxOperation",
+    "outbox.envelope": "CloudEvent",
+    "outbox.erasure": "Erasure SubjectRequest",
+    "outbox.events": (
+        "BatchClaimed EntryAbandoned EntryCalled EntryParked EntryRefunded EntryVerified RunnerTroubled SagaMoved "
+        "SettleLost"
+    ),
+    "outbox.inbox": "Inbox",
+    "outbox.joint": "JointWorker",
+    "outbox.local": "ErasureStrategy LocalStep",
+    "outbox.metrics": "outbox_readings",
+    "outbox.operation": "CallContext Discard Done Operation OperationRegistry Park RetryAfter StepEvents",
+    "outbox.outbox": "Outbox",
+    "outbox.publishers.kafka": "KafkaPublisher",
+    "outbox.publishers.memory": "InMemoryPublisher",
+    "outbox.publishers.nats": "NatsPublisher",
+    "outbox.publishers.rabbitmq": "RabbitPublisher",
+    "outbox.publishers.redis_streams": "RedisStreamsPublisher",
+    "outbox.publishers.signature": "verify_webhook",
+    "outbox.publishers.webhook": "WebhookPublisher",
+    "outbox.publishing": "Message Publisher PublishError Publishers Unroutable publish_operation",
+    "outbox.resolver": (
+        "RectifyingResolver Resolver ResolverErasure ResolverRectification ResolverRegistry ResolverScheduledErasure "
+        "ResolverVerification RetentionOnlyResolver VerifyingResolver"
+    ),
+    "outbox.runner": "SagaRunner",
+    "outbox.saga": "Sagas",
+    "outbox.saga_definition": "Saga Step",
+    "outbox.saga_rows": "SagaRun",
+    "outbox.signal": "AbandonedHook AbandonedSignal",
+    "outbox.subject": "CompositeSubjectId Correction PiiCategory StoredSubjectId SubjectRef",
+    "outbox.tables": "OutboxTables bind_tables",
+    "outbox.worker": "OutboxWorker OutboxWorkerPolicy",
     "store.port": "Store",
     "telemetry.attempts": "AttemptRecorder CircuitBreakerEvent HourlyAggregate RetryAttempt RetryMetrics RetryOutcome",
     "telemetry.events": (
-        "AttemptCompleted CallCompleted CallInterrupted ChaosInjected CircuitStateChanged FellBack GuardEvent "
-        "Hedged LoadShed ReloadFailed Reloaded RetryDeferred RetryScheduled Severity TimedOut"
+        "AttemptCompleted CallCompleted CallInterrupted ChaosInjected CircuitStateChanged FellBack GuardEvent Hedged "
+        "LoadShed ReloadFailed Reloaded RetryDeferred RetryScheduled Severity TimedOut"
     ),
     "telemetry.hub": (
         "Hub TelemetryListener default_hub default_metrics emit get_listeners register_listener unregister_listener"
@@ -121,6 +165,14 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast as Holdfast
+    from holdfast.audit.checkpoints import Checkpoint as Checkpoint
+    from holdfast.audit.checkpoints import export_checkpoints as export_checkpoints
+    from holdfast.audit.checkpoints import import_checkpoints as import_checkpoints
+    from holdfast.audit.event import AuditEvent as AuditEvent
+    from holdfast.audit.event import AuditEventType as AuditEventType
+    from holdfast.audit.event import AuditSink as AuditSink
+    from holdfast.audit.sink import DatabaseAuditSink as DatabaseAuditSink
+    from holdfast.audit.verify import ChainVerification as ChainVerification
     from holdfast.backends.memory import MemoryStore as MemoryStore
     from holdfast.backends.open import open_store as open_store
     from holdfast.breakers.breakers import Breakers as Breakers
@@ -156,9 +208,11 @@ if TYPE_CHECKING:
     from holdfast.core.outcome import Outcome as Outcome
     from holdfast.core.outcome import OutcomeKind as OutcomeKind
     from holdfast.core.outcome import Verdict as Verdict
+    from holdfast.errors import AuditIntegrityError as AuditIntegrityError
     from holdfast.errors import BudgetExhausted as BudgetExhausted
     from holdfast.errors import BulkheadFull as BulkheadFull
     from holdfast.errors import CircuitOpen as CircuitOpen
+    from holdfast.errors import ConfigurationError as ConfigurationError
     from holdfast.errors import Conflict as Conflict
     from holdfast.errors import DeadlineExpired as DeadlineExpired
     from holdfast.errors import GuardRejected as GuardRejected
@@ -169,6 +223,8 @@ if TYPE_CHECKING:
     from holdfast.errors import PolicyError as PolicyError
     from holdfast.errors import PoolExhausted as PoolExhausted
     from holdfast.errors import RateLimited as RateLimited
+    from holdfast.errors import ResolverContractError as ResolverContractError
+    from holdfast.errors import ResolverError as ResolverError
     from holdfast.errors import SchemaError as SchemaError
     from holdfast.errors import StoreError as StoreError
     from holdfast.errors import StoreUnavailable as StoreUnavailable
@@ -243,6 +299,7 @@ if TYPE_CHECKING:
     from holdfast.letters.letters import Letters as Letters
     from holdfast.letters.maintenance import MaintenanceReport as MaintenanceReport
     from holdfast.letters.maintenance import Schedule as Schedule
+    from holdfast.letters.metrics import letter_readings as letter_readings
     from holdfast.letters.overflow import Capacity as Capacity
     from holdfast.letters.overflow import Overflow as Overflow
     from holdfast.letters.pace import BatchPolicy as BatchPolicy
@@ -260,11 +317,84 @@ if TYPE_CHECKING:
     from holdfast.machine.breaker import CircuitBreakerState as CircuitBreakerState
     from holdfast.machine.breaker import CircuitState as CircuitState
     from holdfast.machine.budget import Budget as Budget
+    from holdfast.machine.outbox_entry import OutboxStatus as OutboxStatus
+    from holdfast.machine.saga import SagaState as SagaState
     from holdfast.machine.trip import consecutive as consecutive
     from holdfast.machine.trip import count as count
     from holdfast.machine.trip import k_of_n as k_of_n
     from holdfast.machine.trip import ratio as ratio
     from holdfast.machine.trip import slow_ratio as slow_ratio
+    from holdfast.outbox.async_outbox import AsyncOutbox as AsyncOutbox
+    from holdfast.outbox.backoff import BackoffPolicy as BackoffPolicy
+    from holdfast.outbox.counts import SqlStatusCountsSource as SqlStatusCountsSource
+    from holdfast.outbox.counts import StatusCountsSource as StatusCountsSource
+    from holdfast.outbox.draft import Draft as Draft
+    from holdfast.outbox.entry import OutboxEntry as OutboxEntry
+    from holdfast.outbox.entry import OutboxOperation as OutboxOperation
+    from holdfast.outbox.envelope import CloudEvent as CloudEvent
+    from holdfast.outbox.erasure import Erasure as Erasure
+    from holdfast.outbox.erasure import SubjectRequest as SubjectRequest
+    from holdfast.outbox.events import BatchClaimed as BatchClaimed
+    from holdfast.outbox.events import EntryAbandoned as EntryAbandoned
+    from holdfast.outbox.events import EntryCalled as EntryCalled
+    from holdfast.outbox.events import EntryParked as EntryParked
+    from holdfast.outbox.events import EntryRefunded as EntryRefunded
+    from holdfast.outbox.events import EntryVerified as EntryVerified
+    from holdfast.outbox.events import RunnerTroubled as RunnerTroubled
+    from holdfast.outbox.events import SagaMoved as SagaMoved
+    from holdfast.outbox.events import SettleLost as SettleLost
+    from holdfast.outbox.inbox import Inbox as Inbox
+    from holdfast.outbox.joint import JointWorker as JointWorker
+    from holdfast.outbox.local import ErasureStrategy as ErasureStrategy
+    from holdfast.outbox.local import LocalStep as LocalStep
+    from holdfast.outbox.metrics import outbox_readings as outbox_readings
+    from holdfast.outbox.operation import CallContext as CallContext
+    from holdfast.outbox.operation import Discard as Discard
+    from holdfast.outbox.operation import Done as Done
+    from holdfast.outbox.operation import Operation as Operation
+    from holdfast.outbox.operation import OperationRegistry as OperationRegistry
+    from holdfast.outbox.operation import Park as Park
+    from holdfast.outbox.operation import RetryAfter as RetryAfter
+    from holdfast.outbox.operation import StepEvents as StepEvents
+    from holdfast.outbox.outbox import Outbox as Outbox
+    from holdfast.outbox.publishers.kafka import KafkaPublisher as KafkaPublisher
+    from holdfast.outbox.publishers.memory import InMemoryPublisher as InMemoryPublisher
+    from holdfast.outbox.publishers.nats import NatsPublisher as NatsPublisher
+    from holdfast.outbox.publishers.rabbitmq import RabbitPublisher as RabbitPublisher
+    from holdfast.outbox.publishers.redis_streams import RedisStreamsPublisher as RedisStreamsPublisher
+    from holdfast.outbox.publishers.signature import verify_webhook as verify_webhook
+    from holdfast.outbox.publishers.webhook import WebhookPublisher as WebhookPublisher
+    from holdfast.outbox.publishing import Message as Message
+    from holdfast.outbox.publishing import Publisher as Publisher
+    from holdfast.outbox.publishing import PublishError as PublishError
+    from holdfast.outbox.publishing import Publishers as Publishers
+    from holdfast.outbox.publishing import Unroutable as Unroutable
+    from holdfast.outbox.publishing import publish_operation as publish_operation
+    from holdfast.outbox.resolver import RectifyingResolver as RectifyingResolver
+    from holdfast.outbox.resolver import Resolver as Resolver
+    from holdfast.outbox.resolver import ResolverErasure as ResolverErasure
+    from holdfast.outbox.resolver import ResolverRectification as ResolverRectification
+    from holdfast.outbox.resolver import ResolverRegistry as ResolverRegistry
+    from holdfast.outbox.resolver import ResolverScheduledErasure as ResolverScheduledErasure
+    from holdfast.outbox.resolver import ResolverVerification as ResolverVerification
+    from holdfast.outbox.resolver import RetentionOnlyResolver as RetentionOnlyResolver
+    from holdfast.outbox.resolver import VerifyingResolver as VerifyingResolver
+    from holdfast.outbox.runner import SagaRunner as SagaRunner
+    from holdfast.outbox.saga import Sagas as Sagas
+    from holdfast.outbox.saga_definition import Saga as Saga
+    from holdfast.outbox.saga_definition import Step as Step
+    from holdfast.outbox.saga_rows import SagaRun as SagaRun
+    from holdfast.outbox.signal import AbandonedHook as AbandonedHook
+    from holdfast.outbox.signal import AbandonedSignal as AbandonedSignal
+    from holdfast.outbox.subject import CompositeSubjectId as CompositeSubjectId
+    from holdfast.outbox.subject import Correction as Correction
+    from holdfast.outbox.subject import PiiCategory as PiiCategory
+    from holdfast.outbox.subject import StoredSubjectId as StoredSubjectId
+    from holdfast.outbox.subject import SubjectRef as SubjectRef
+    from holdfast.outbox.tables import OutboxTables as OutboxTables
+    from holdfast.outbox.tables import bind_tables as bind_tables
+    from holdfast.outbox.worker import OutboxWorker as OutboxWorker
+    from holdfast.outbox.worker import OutboxWorkerPolicy as OutboxWorkerPolicy
     from holdfast.store.port import Store as Store
     from holdfast.telemetry.attempts import AttemptRecorder as AttemptRecorder
     from holdfast.telemetry.attempts import CircuitBreakerEvent as CircuitBreakerEvent

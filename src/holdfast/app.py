@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from holdfast.backends.open import open_store
 from holdfast.breakers.breakers import Breakers
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
-from holdfast.errors import PolicyError
+from holdfast.errors import MissingExtra, PolicyError
 from holdfast.letters.capture import DeadLetter
 from holdfast.letters.held import HeldGuard
 from holdfast.letters.letters import Letters
@@ -26,18 +27,40 @@ from holdfast.store.port import Store
 from holdfast.store.record import Kind
 from holdfast.telemetry.hub import Hub, default_hub
 
+if TYPE_CHECKING:  # guards and letters do without SQLAlchemy
+    from datetime import timedelta
+
+    from sqlalchemy.orm import Session, sessionmaker
+
+    from holdfast.audit.sink import DatabaseAuditSink
+    from holdfast.outbox.erasure import Erasure
+    from holdfast.outbox.inbox import Inbox
+    from holdfast.outbox.joint import JointWorker
+    from holdfast.outbox.local import LocalStep
+    from holdfast.outbox.outbox import Outbox
+    from holdfast.outbox.publishing import Publishers
+    from holdfast.outbox.resolver import ResolverRegistry
+    from holdfast.outbox.runner import SagaRunner
+    from holdfast.outbox.saga import Saga, Sagas
+    from holdfast.outbox.tables import OutboxTables
+    from holdfast.outbox.worker import OutboxWorker
+    from holdfast.outbox.works import Works
+
+F = TypeVar("F", bound=Callable[..., Any])
+
 KINDS: Final[tuple[Kind[Any], ...]] = (LETTER, SUMMARY, BULK, DOMAIN, BREAKER, LEASE)
-"""Everything that Holdfast stores."""
+"""Everything that Holdfast keeps by the store's verbs. The tables of the outbox are ordinary ones."""
 
 
 class Holdfast:
-    """Guards, dead letters and shared breakers over one store.
+    """Guards, dead letters, shared breakers and, on a SQL database, outbox, sagas and audit trail over one store.
 
     `url` is `sqlite:///holdfast.db`, `postgresql://…`, `mariadb://…`, `redis://…` or `memory://`, or a store of your
     own. Nothing is opened until it is needed. `capacity` bounds the dead letters; failures that the store cannot take
     go to the file `spool`. `quorum` processes must see an outage before all of them open their breakers; without
     `background` they are shared only when `breakers.sharing.sync()` is called. `recovery` and `schedule` say how
-    letters drain and age.
+    letters drain and age. With an `audit_key` nobody who has not got it can forge the audit trail.
+    `source` names this program in the messages that it publishes.
     """
 
     def __init__(
@@ -50,11 +73,14 @@ class Holdfast:
         background: bool = True,
         recovery: RecoveryPolicy | None = None,
         schedule: Schedule | None = None,
+        audit_key: bytes | None = None,
+        source: str | None = None,
         clock: Clock | None = None,
         telemetry: Hub | None = None,
         **store_options: Any,
     ) -> None:
         self.store = open_store(url, clock=clock, kinds=KINDS, **store_options) if isinstance(url, str) else url
+        self._given_clock = clock
         self._clock: Clock = SYSTEM_CLOCK if clock is None else clock
         self.telemetry = default_hub() if telemetry is None else telemetry
         self.breakers = Breakers(self.store, clock=clock, hub=self.telemetry, quorum=quorum, background=background)
@@ -64,6 +90,9 @@ class Holdfast:
         )  # fmt: skip
         self._guards: dict[str, HeldGuard] = {}
         self._lock = threading.Lock()
+        self._audit_key = audit_key
+        self._source = source
+        self._works: Works | None = None
 
     @property
     def guards(self) -> dict[str, HeldGuard]:
@@ -103,14 +132,113 @@ class Holdfast:
             self._guards[name] = made
             return made
 
-    def worker(self, policy: WorkerPolicy | None = None) -> Worker:
-        """What drains, retries and tidies up: `start()` a thread, `await arun()`, or `run()`."""
-        return self.letters.worker(policy, pins=self.breakers.clear_expired_pins)
+    @property
+    def works(self) -> Works:
+        """Everything that finishes what must happen; made when it is first asked for.
+
+        Raises ConfigurationError for a store that is no SQL database, or is one in memory.
+        """
+        with self._lock:
+            if self._works is None:
+                self._works = self._make_works()
+            return self._works
+
+    def _make_works(self) -> Works:
+        try:
+            from holdfast.outbox.works import Works
+        except ModuleNotFoundError as error:
+            raise MissingExtra("the outbox needs SQLAlchemy; run: pip install 'holdfast[sql]'") from error
+        return Works(
+            self.store, hub=self.telemetry, clock=self._given_clock, audit_key=self._audit_key, source=self._source
+        )
+
+    @property
+    def outbox(self) -> Outbox:
+        """External calls that must happen, written in the caller's own transactions."""
+        return self.works.outbox
+
+    @property
+    def sagas(self) -> Sagas:
+        """External calls that together either happen or are undone."""
+        return self.works.sagas
+
+    @property
+    def audit(self) -> DatabaseAuditSink:
+        """The trail of what came of them."""
+        return self.works.audit
+
+    @property
+    def publishers(self) -> Publishers:
+        """The brokers that `outbox.publish` reaches, by name."""
+        return self.works.publishers
+
+    @property
+    def resolvers(self) -> ResolverRegistry:
+        """The external systems that hold personal data, by name."""
+        return self.works.resolvers
+
+    @property
+    def sessions(self) -> sessionmaker[Session]:
+        """Sessions on the store's database, for programs without their own."""
+        return self.works.sessions
+
+    @property
+    def tables(self) -> OutboxTables:
+        """Handles of the outbox's tables."""
+        return self.works.tables
+
+    @overload
+    def operation(self, name: F) -> F: ...
+    @overload
+    def operation(self, name: str | None = None, **options: Any) -> Callable[[F], F]: ...
+    def operation(self, name: Any = None, **options: Any) -> Any:
+        """Register a function as an operation of the outbox; an entry's payload becomes its arguments.
+
+        `options` are those of `Operation`.
+        """
+        return self.works.operation(name, **options)
+
+    def saga(self, saga: Saga) -> Saga:
+        """Make the definition of a saga known."""
+        return self.works.saga(saga)
+
+    def erasure(self, *steps: LocalStep) -> Erasure:
+        """Requests to be forgotten or corrected, over these tables of the program's."""
+        return self.works.erasure(*steps)
+
+    def inbox(self, consumer: str, *, keep: timedelta | None = None) -> Inbox:
+        """The messages that a consumer has seen, kept for 7 days unless `keep` says otherwise."""
+        return self.works.inbox(consumer) if keep is None else self.works.inbox(consumer, keep=keep)
+
+    def runner(self, **options: Any) -> SagaRunner:
+        """What makes the outbox's calls, one batch at a time; `options` are those of `SagaRunner`."""
+        return self.works.runner(**options)
+
+    def worker(
+        self, policy: WorkerPolicy | None = None, *, queues: Sequence[str] = ("default",), **options: Any
+    ) -> Worker | JointWorker:
+        """What drains, retries, tidies up and makes the outbox's calls: `start()` it, `await arun()`, or `run()`.
+
+        The outbox has its part in it when the program has registered an operation, a publisher or a resolver: one that
+        can make no call must not take what others can do. `queues` and `options` (those of `SagaRunner`) are for it.
+        """
+        letters = self.letters.worker(policy, pins=self.breakers.clear_expired_pins)
+        if self._works is None:
+            return letters
+        works = self._works
+        from holdfast.outbox.joint import JointWorker
+
+        def find_outbox() -> OutboxWorker | None:
+            return works.worker(queues=queues, **options) if works.has_work else None
+
+        return JointWorker(letters, find_outbox)
 
     def close(self) -> None:
         """Stop what runs in the background and let go of the store."""
         self.letters.close()
         self.breakers.close()
+        if self._works is not None:
+            self._works.close()
         self.store.close()
 
     def __enter__(self) -> Holdfast:

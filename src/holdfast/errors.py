@@ -18,6 +18,10 @@ A *condition* is the system working as designed and saying no; it has no suffix.
     ├── StoreError               the store did not do what it was asked
     │   ├── StoreUnavailable     it cannot be reached: url, what to do
     │   └── SchemaError          its tables are not of this version: how to upgrade
+    ├── ConfigurationError       parts that do not fit together, or a request that cannot be honoured: what to do
+    ├── ResolverError            an external call that no retry can mend
+    │   └── ResolverContractError  it answered with what no resolver may answer
+    ├── AuditIntegrityError      the trail would lie, or does: a repeated event, an unknown type, a broken chain
     └── MissingExtra             also an ImportError; an optional package is not installed: the pip line
 
 A user's own exception is always re-raised as itself, never wrapped in one of these.
@@ -170,6 +174,22 @@ class StoreUnavailable(StoreError):
 
 class SchemaError(StoreError):
     """The store's tables are not of the version that this program needs."""
+
+
+class ConfigurationError(HoldfastError):
+    """Parts do not fit together, or what is asked of them cannot be done; the message names the part and the fix."""
+
+
+class ResolverError(HoldfastError):
+    """An external call failed in a way that no retry can mend. Raise it yourself to have an entry abandoned at once."""
+
+
+class ResolverContractError(ResolverError):
+    """An external call answered with a value of a type that it may not answer with."""
+
+
+class AuditIntegrityError(HoldfastError):
+    """The audit trail does not say what happened, or would not: a repeated event id, an unregistered type."""
 
 
 class MissingExtra(HoldfastError, ImportError):

@@ -20,6 +20,7 @@ from holdfast.backends.sql.revisions import head, revisions
 from holdfast.backends.sql.store import SqlStore
 from holdfast.backends.sql.url import parse
 from holdfast.errors import StoreUnavailable
+from holdfast.outbox.tables import bind_tables
 from tests.services import mariadb, postgres
 
 DATABASES = ("sqlite", "postgres", *(("mariadb",) if mariadb.AVAILABLE else ()))
@@ -35,16 +36,27 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, 
         yield server.fresh_database(), server.fresh_database()
 
 
-def test_the_revisions_make_the_tables_that_the_kinds_describe(urls: tuple[str, str], tmp_path: Path) -> None:
+def test_the_revisions_make_the_tables_that_the_kinds_and_the_outbox_describe(urls: tuple[str, str]) -> None:
     migrated, described = urls
-    if head() is None:
-        run_draft(migrated, tmp_path)
-    else:
-        migrate.upgrade(migrated)
+    migrate.upgrade(migrated)
     store = SqlStore(described, kinds=KINDS)
     store.create_tables()
     store.close()
+    make_outbox(described)
     assert look(migrated) == look(described)
+
+
+def test_a_program_that_has_made_the_outbox_itself_keeps_it(urls: tuple[str, str]) -> None:
+    made, migrated = urls
+    make_outbox(made)
+    with connect(made) as connection:
+        connection.execute(sa.text("INSERT INTO holdfast_outbox_order_locks (slot) VALUES (7)"))
+        connection.commit()
+    for url in (made, migrated):
+        assert migrate.upgrade(url).is_current
+    assert look(made) == look(migrated)
+    with connect(made) as connection:
+        assert connection.execute(sa.text("SELECT slot FROM holdfast_outbox_order_locks")).scalar() == 7
 
 
 def test_a_draft_is_a_revision_that_makes_the_tables(urls: tuple[str, str], tmp_path: Path) -> None:
@@ -53,6 +65,8 @@ def test_a_draft_is_a_revision_that_makes_the_tables(urls: tuple[str, str], tmp_
     store = SqlStore(described, kinds=KINDS)
     store.create_tables()
     store.close()
+    for url in urls:  # SQLite has brought itself up
+        make_outbox(url)
     assert look(drafted) == look(described)
 
 
@@ -91,6 +105,15 @@ def test_an_unreachable_database_is_told_in_one_line() -> None:
         migrate.check("postgresql://someone:secret@127.0.0.1:1/db")
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def make_outbox(url: str) -> None:
+    """As a program does that mounts the tables on its own MetaData."""
+    metadata = sa.MetaData()
+    bind_tables(metadata)
+    with connect(url) as connection:
+        metadata.create_all(connection)
+        connection.commit()
 
 
 def run_draft(url: str, tmp_path: Path) -> None:

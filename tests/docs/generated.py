@@ -11,13 +11,16 @@ from pathlib import Path
 
 from holdfast.breakers.events import SharingChanged
 from holdfast.letters import events as letter_events
-from holdfast.machine import breaker, breaker_record, bulk, dead_letter
+from holdfast.machine import breaker, breaker_record, bulk, dead_letter, outbox_entry, saga
+from holdfast.outbox import events as outbox_events
 from holdfast.telemetry import events as guard_events
 from holdfast.telemetry.events import GuardEvent
 from tests.docs.pages import ROOT
 
 _COMMON = ("operation_key", "call_id")
-EVENTS: tuple[type[GuardEvent], ...] = (*guard_events.CATALOGUE, SharingChanged, *letter_events.CATALOGUE)
+EVENTS: tuple[type[GuardEvent], ...] = (
+    *guard_events.CATALOGUE, SharingChanged, *letter_events.CATALOGUE, *outbox_events.CATALOGUE,
+)  # fmt: skip
 
 
 def breaker_states() -> str:
@@ -38,6 +41,31 @@ def bulk_states() -> str:
     return _mermaid(_diagram("pending: start", steps, ends=sorted(bulk.FINISHED)))
 
 
+def entry_states() -> str:
+    steps = (
+        (source, move.to, move.name)
+        for move in outbox_entry.MOVES
+        for source in outbox_entry.OutboxStatus
+        if source in move.sources
+    )
+    return _mermaid(_diagram("pending: put", steps, ends=sorted(outbox_entry.TERMINAL)))
+
+
+def saga_states() -> str:
+    steps = (
+        (source, target, "")
+        for source, targets in saga.TRANSITIONS.items()
+        for target in saga.SagaState
+        if target in targets
+    )
+    return _mermaid(_diagram("running: start", steps, ends=sorted(saga.ENDED)))
+
+
+def step_states() -> str:
+    steps = ((source, target, act) for (source, act), target in saga.STEPS.items())
+    return _mermaid(_diagram("waiting", steps, ends=()))
+
+
 def events() -> str:
     rows = ["| event | exported as | fields | severity |", "|---|---|---|---|", *map(_row, EVENTS)]
     return "\n".join(rows)
@@ -45,7 +73,8 @@ def events() -> str:
 
 def _diagram(begin: str, steps: Iterable[tuple[str, str, str]], ends: Iterable[str]) -> str:
     lines = ["stateDiagram-v2", f"    [*] --> {begin}"]
-    lines += [f"    {source} --> {target}: {word.replace('_', ' ')}" for source, target, word in steps]
+    for source, target, word in steps:
+        lines.append(f"    {source} --> {target}" + (f": {word.replace('_', ' ')}" if word else ""))
     lines += [f"    {end} --> [*]" for end in ends]
     return "\n".join(lines) + "\n"
 
@@ -64,6 +93,9 @@ GENERATED: dict[str, tuple[Path, Callable[[], str]]] = {
     "breaker record states": (ROOT / "docs/shared-breakers.md", breaker_record_states),
     "letter states": (ROOT / "docs/dead-letters.md", letter_states),
     "bulk states": (ROOT / "docs/replay.md", bulk_states),
+    "entry states": (ROOT / "docs/outbox.md", entry_states),
+    "saga states": (ROOT / "docs/sagas.md", saga_states),
+    "step states": (ROOT / "docs/sagas.md", step_states),
     "events": (ROOT / "docs/telemetry.md", events),
 }
 

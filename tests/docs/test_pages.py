@@ -18,7 +18,13 @@ from tests.docs.pages import PAGES, ROOT, blocks_of
 DOCS = ROOT / "docs"
 STRATEGIES = sorted(DOCS.glob("strategies/*.md"))
 DECISIONS = sorted(DOCS.glob("decisions/*.md"))
-DURABLE = [DOCS / f"{name}.md" for name in ("store", "dead-letters", "replay", "shared-breakers")]
+DURABLE = [
+    DOCS / f"{name}.md"
+    for name in (
+        "store", "dead-letters", "replay", "shared-breakers", "outbox", "sagas", "erasure", "publishers", "audit",
+        "workers",
+    )
+]  # fmt: skip
 OUTLINE = ["When to use", "Example", "Defaults", "What it guarantees", "Telemetry", "Anti-patterns"]
 # Where a default is not a value that one could write down.
 SHOWN_AS = {
@@ -28,6 +34,10 @@ SHOWN_AS = {
     "Sharing": {"clock": "the system's"},
     "BatchPolicy": {"caps": "{}"},
     "Schedule": {"service_levels": "{}"},
+    "Operation": {"labels": "{}"},
+    "LocalStep": {"anonymize": "{}", "categories": "{}"},
+    "SagaRunner": {"rng": "random.random"},
+    "Sagas": {"*definitions": "none"},
 }
 # What has a table and is not among the public names of `holdfast`.
 ELSEWHERE = {"SqlStore": "holdfast.backends.sql.store", "RedisStore": "holdfast.backends.redis.store"}

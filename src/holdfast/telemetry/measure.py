@@ -22,7 +22,8 @@ _log: Final = logging.getLogger("holdfast")
 class Measure(NamedTuple):
     """How an event is counted: by its operation key, under the label `key`, and by these of its fields.
 
-    `seconds` is the field to make a histogram of, if there is one. Names are dotted; a sink writes them as it must.
+    `seconds` is the field to make a histogram of, if there is one, and `timed` says what it is the time of. Names are
+    dotted; a sink writes them as it must.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Measure(NamedTuple):
     labels: tuple[str, ...] = ()
     key: str = "operation"
     seconds: str | None = None
+    timed: str = "duration"
 
     def label_names(self) -> tuple[str, ...]:
         return (self.key, *self.labels)

@@ -47,7 +47,9 @@ class _Measured:
         self._counter = meter.create_counter(measure.name, "1", measure.text)
         self._times = None
         if measure.seconds is not None:
-            self._times = meter.create_histogram(f"{measure.name}.duration", "s", f"{measure.text}: duration")
+            self._times = meter.create_histogram(
+                f"{measure.name}.{measure.timed}", "s", f"{measure.text}: {measure.timed}"
+            )
         self._labels = {name: Labels() for name in measure.label_names()}
 
     def add(self, event: MeasuredEvent) -> None:

@@ -82,7 +82,8 @@ class _Measured:
         name, text, labels = _plain(self._measure.name), self._measure.text, self._measure.label_names()
         yield _counter(name, text, labels, self._counts)
         if self._times is not None:
-            yield self._times.family(f"{name}_duration_seconds", f"{text}: duration", labels)
+            timed = self._measure.timed
+            yield self._times.family(f"{name}_{timed}_seconds", f"{text}: {timed}", labels)
 
 
 class PrometheusCollector(Collector):

@@ -1,0 +1,1 @@
+"""The audit trail: append-only, hash-chained, and a verifier for it."""

@@ -1,0 +1,55 @@
+"""Reading the trail: by subject, by outbox entry, by time, whole or in pages."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from holdfast.audit.rows import StoredEvent, columns_of, in_utc, stored_of
+from holdfast.audit.tables import AuditTables
+from holdfast.errors import AuditIntegrityError, ConfigurationError
+
+Cursor = tuple[datetime, UUID]
+
+
+def find(
+    session: Session,
+    tables: AuditTables,
+    *,
+    subject_ref: str | None = None,
+    entry_id: UUID | None = None,
+    since: datetime | None = None,
+    after: Cursor | None = None,
+    limit: int | None = None,
+) -> list[StoredEvent]:
+    """Events that match all that is given, by time and id. `after` is the `cursor` of the last one of a page.
+
+    Raises ConfigurationError for a time without a zone, AuditIntegrityError for a row that is no event.
+    """
+    row = tables.events.c
+    wanted: list[Any] = []
+    if subject_ref is not None:
+        wanted.append(row.subject_ref == subject_ref)
+    if entry_id is not None:
+        wanted.append(row.entry_id == entry_id)
+    if since is not None:
+        wanted.append(row.occurred_at >= aware(since))
+    if after is not None:
+        at, last = aware(after[0]), after[1]
+        wanted += [row.occurred_at >= at, sa.or_(row.occurred_at > at, row.event_id > last)]
+    found = sa.select(*columns_of(tables.events)).where(*wanted).order_by(row.occurred_at, row.event_id)
+    try:
+        return [stored_of(one) for one in session.execute(found if limit is None else found.limit(limit))]
+    except ValueError as error:
+        raise AuditIntegrityError(f"an event in the audit trail cannot be read: {error}") from error
+
+
+def aware(at: datetime) -> datetime:
+    """The time in UTC. Raises ConfigurationError for one without a zone: hours of the trail would be missing."""
+    if at.tzinfo is None:
+        raise ConfigurationError(f"{at.isoformat()} has no time zone; write datetime(..., tzinfo=UTC)")
+    return in_utc(at)

@@ -1,0 +1,159 @@
+"""A call that is to be enqueued, before it is an entry: checked here, once, with messages that name the culprit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.machine.outbox_entry import OutboxStatus
+from holdfast.outbox.checks import an_id, maybe_text, moment, span, text
+from holdfast.outbox.ids import new_entry_id
+from holdfast.outbox.subject import CompositeSubjectId, SubjectRef, json_value
+from holdfast.store.codec import plain_to_json
+
+PUBLISH: Final = "publish"
+DEFAULT_QUEUE: Final = "default"
+LARGEST_PAYLOAD: Final = 1 << 20
+_LONGEST_OPERATION: Final = 32
+_LONGEST_QUEUE: Final = 64
+_LONGEST_DIRECTION: Final = 16
+_PENDING: Final = str(OutboxStatus.PENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One call for `Outbox.put_many`; `Outbox.put` takes the same arguments.
+
+    `target` says who is called. `key` orders it behind every older entry of the same key, `dedupe_key` leaves it out
+    while a live entry has the same one. It may start after `delay`, or at a time (`at`). `subject_id` is the group that
+    completes together; without one it is the key, or the entry's own id. `ref` is what the target knows the subject by.
+    """
+
+    operation: str
+    payload: Any = None
+    _: KW_ONLY
+    target: str
+    ref: SubjectRef | None = None
+    subject_id: str | CompositeSubjectId | None = None
+    key: str | None = None
+    dedupe_key: str | None = None
+    delay: timedelta | None = None
+    at: datetime | None = None
+    queue: str = DEFAULT_QUEUE
+    headers: Mapping[str, str] | None = None
+    saga_id: UUID | None = None
+    step: str | None = None
+    direction: str | None = None
+    depends_on: UUID | None = None
+    entry_id: UUID | None = None
+
+    @classmethod
+    def publish(
+        cls,
+        topic: str,
+        payload: Any,
+        *,
+        target: str = "default",
+        type: str | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Draft:
+        """A message for a publisher; it takes everything else that a draft does.
+
+        `type`, `content_type` and `attributes` go into its CloudEvent (see docs/publishers.md).
+        """
+        said = {"type": type, "content_type": content_type, "attributes": attributes}
+        wrapped = {"data": payload, **{name: value for name, value in said.items() if value is not None}}
+        ref = SubjectRef(kind="topic", value=text("topic", topic))
+        return cls(PUBLISH, wrapped, target=target, ref=ref, **more)
+
+    def row(self, largest: int = LARGEST_PAYLOAD) -> dict[str, Any]:
+        """The row to be inserted: without the times, which are the database's; `delay` is still in it.
+
+        Raises ValueError for what cannot be stored.
+        """
+        entry_id = new_entry_id() if self.entry_id is None else an_id("entry_id", self.entry_id)
+        key, subject = maybe_text("key", self.key), self.subject_id
+        if isinstance(subject, CompositeSubjectId):
+            subject = subject.canonical
+        elif subject is None:
+            subject = str(entry_id) if key is None else key
+        ref = self.ref
+        if ref is not None and not isinstance(ref, SubjectRef):
+            raise ValueError(f"ref must be a SubjectRef, got {ref!r}; write SubjectRef(kind=…, value=…)")
+        row: dict[str, Any] = {
+            "entry_id": entry_id,
+            "operation": text("operation", str(self.operation), _LONGEST_OPERATION),
+            "resolver": text("target", self.target),
+            "subject_id": text("subject_id", subject),
+            "ref_kind": self.target if ref is None else ref.kind,
+            "ref_value": subject if ref is None else ref.value,
+            "ref_extra": {} if ref is None else ref.extra,
+            "payload": sized(self.payload, largest),
+            "status": _PENDING,
+            "attempts": 0,
+            "parks": 0,
+            "queue": text("queue", self.queue, _LONGEST_QUEUE),
+            "ordering_key": key,
+            "dedupe_key": maybe_text("dedupe_key", self.dedupe_key),
+            "headers": _headers(self.headers),
+            "saga_id": None if self.saga_id is None else an_id("saga_id", self.saga_id),
+            "step": maybe_text("step", self.step),
+            "direction": maybe_text("direction", self.direction, _LONGEST_DIRECTION),
+            "depends_on": None if self.depends_on is None else an_id("depends_on", self.depends_on),
+        }
+        return row | self._start()
+
+    def _start(self) -> dict[str, Any]:
+        if self.delay is None:
+            return {"next_attempt_at": None if self.at is None else moment("at", self.at), "delay": None}
+        if self.at is not None:
+            raise ValueError("give delay or at, not both: each says when the call may start")
+        return {"next_attempt_at": None, "delay": span("delay", self.delay) or None}
+
+
+def sized(payload: Any, largest: int) -> Any:
+    """The payload in JSON's own types.
+
+    Raises ValueError for one that is not JSON, or has more than so many bytes.
+    """
+    if payload is None:
+        return None
+    simple = json_value("payload", payload)
+    check_size(simple, largest)
+    return simple
+
+
+def check_size(payload: Any, largest: int) -> None:
+    """Raises ValueError for a payload of more bytes than that."""
+    written = plain_to_json(payload)
+    size = len(written) if written.isascii() else len(written.encode())
+    if size > largest:
+        fix = "store the data elsewhere and send its address, or raise Outbox(max_payload=…)"
+        raise ValueError(f"payload has {size} bytes as JSON, and {largest} are allowed; {fix}")
+
+
+def _headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:
+    found = _trace()
+    if headers is not None and not isinstance(headers, Mapping):
+        raise ValueError(f"headers must be a mapping of texts, got {headers!r}")
+    for name, value in (headers or {}).items():
+        there = value or not isinstance(value, str)  # only a text may be empty
+        found[text("a header's name", name)] = text(f"header {name}", value, LARGEST_PAYLOAD) if there else ""
+    return found or None
+
+
+def _trace() -> dict[str, str]:
+    """Of the request that enqueues, if the program traces its requests."""
+    trace: Any = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return {}
+    span = trace.get_current_span().get_span_context()
+    if not span.is_valid:
+        return {}
+    return {"traceparent": f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"}

@@ -1,0 +1,175 @@
+"""Putting calls into the outbox, in the caller's own transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from holdfast.audit.sessions import plain_session
+from holdfast.errors import ConfigurationError, Conflict
+from holdfast.outbox.checks import each
+from holdfast.outbox.draft import DEFAULT_QUEUE, PUBLISH, Draft, check_size
+from holdfast.outbox.entry import OutboxEntry
+from holdfast.outbox.place import Place, parts
+from holdfast.outbox.rows import row_of
+from holdfast.outbox.subject import CompositeSubjectId, SubjectRef
+
+_TRIES: Final = 5
+
+
+class Sending(Place):
+    """What is written here lives or dies with the caller's transaction."""
+
+    def enqueue(self, session: Session, entries: Sequence[OutboxEntry]) -> None:
+        """Write entries as they are, their times and status included; one that has ended keeps no payload.
+
+        An entry whose `dedupe_key` a live entry has already is left out. Of an AsyncSession, use `aenqueue`.
+        Raises ValueError for a payload that is too large.
+        """
+        rows = [row_of(entry) for entry in each("entries", entries, OutboxEntry)]
+        for row in rows:
+            if row["payload"] is not None:
+                check_size(row["payload"], self.max_payload)
+        self._insert(plain_session(session), rows)
+
+    async def aenqueue(self, session: Any, entries: Sequence[OutboxEntry]) -> None:
+        """The same in the transaction of an AsyncSession."""
+        await session.run_sync(self.enqueue, entries)
+
+    def put(
+        self,
+        session: Session,
+        operation: str,
+        payload: Any = None,
+        *,
+        target: str,
+        ref: SubjectRef | None = None,
+        subject_id: str | CompositeSubjectId | None = None,
+        key: str | None = None,
+        dedupe_key: str | None = None,
+        delay: timedelta | None = None,
+        at: datetime | None = None,
+        queue: str = DEFAULT_QUEUE,
+        headers: Mapping[str, str] | None = None,
+        saga_id: UUID | None = None,
+        step: str | None = None,
+        direction: str | None = None,
+        depends_on: UUID | None = None,
+        entry_id: UUID | None = None,
+    ) -> UUID:
+        """Have a registered operation called once this transaction has committed; the entry's id. See `Draft`.
+
+        If a live entry has the same `dedupe_key` nothing is written, and the id is that entry's. Entries with the same
+        `key` are called in the order of this method's calls: whoever comes second waits here until the first one's
+        transaction has ended. Raises ConfigurationError for an operation that nobody registered, ValueError for
+        what cannot be stored.
+        """
+        draft = Draft(
+            operation, payload, target=target, ref=ref, subject_id=subject_id, key=key, dedupe_key=dedupe_key,
+            delay=delay, at=at, queue=queue, headers=headers, saga_id=saga_id, step=step, direction=direction,
+            depends_on=depends_on, entry_id=entry_id,
+        )  # fmt: skip
+        return self.put_many(session, (draft,))[0]
+
+    async def aput(self, session: Any, operation: str, payload: Any = None, *, target: str, **more: Any) -> UUID:
+        """The same in the transaction of an AsyncSession."""
+        drafts = (Draft(operation, payload, target=target, **more),)
+        ids: tuple[UUID, ...] = await session.run_sync(self.put_many, drafts)
+        return ids[0]
+
+    def put_many(self, session: Session, drafts: Iterable[Draft]) -> tuple[UUID, ...]:
+        """Many calls at once, in few statements; their ids, in the order of the drafts."""
+        drafts = each("drafts", drafts, Draft)
+        for draft in drafts:
+            self._check_operation(str(draft.operation), draft.payload)
+        rows = [draft.row(self.max_payload) for draft in drafts]
+        session = plain_session(session)
+        others = self._insert(session, rows)
+        return tuple(others.get(row["entry_id"]) or row["entry_id"] for row in rows)
+
+    async def aput_many(self, session: Any, drafts: Iterable[Draft]) -> tuple[UUID, ...]:
+        """The same in the transaction of an AsyncSession."""
+        ids: tuple[UUID, ...] = await session.run_sync(self.put_many, drafts)
+        return ids
+
+    def publish(
+        self,
+        session: Session,
+        topic: str,
+        payload: Any,
+        *,
+        key: str | None = None,
+        target: str = "default",
+        dedupe_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        delay: timedelta | None = None,
+        at: datetime | None = None,
+        queue: str = DEFAULT_QUEUE,
+        type: str | None = None,
+        content_type: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        entry_id: UUID | None = None,
+    ) -> UUID:
+        """Have a message published once this transaction has committed, by the publisher of the name `target`.
+
+        Messages with the same `key` are published in order. `type`, `content_type` and `attributes` go into its
+        CloudEvent. Otherwise as `put`.
+        """
+        draft = Draft.publish(
+            topic, payload, target=target, key=key, dedupe_key=dedupe_key, headers=headers, delay=delay, at=at,
+            queue=queue, type=type, content_type=content_type, attributes=attributes, entry_id=entry_id,
+        )  # fmt: skip
+        return self.put_many(session, (draft,))[0]
+
+    async def apublish(self, session: Any, topic: str, payload: Any, **more: Any) -> UUID:
+        """The same in the transaction of an AsyncSession."""
+        ids: tuple[UUID, ...] = await session.run_sync(self.put_many, (Draft.publish(topic, payload, **more),))
+        return ids[0]
+
+    def _check_operation(self, name: str, payload: Any) -> None:
+        """Publishing needs no registration here: only whoever makes the calls must know the publishers."""
+        if name == PUBLISH:
+            return
+        operation = self.operations.find(name)
+        if operation is None:
+            known = ", ".join(sorted(one.name for one in self.operations)) or "none"
+            raise ConfigurationError(f"unknown operation {name!r}; registered: {known}")
+        operation.check(payload)
+
+    def _insert(self, session: Session, rows: list[dict[str, Any]]) -> dict[UUID, UUID]:
+        """Write rows; for each that was left out the live entry that has its dedupe key."""
+        others: dict[UUID, UUID] = {}
+        for _ in range(_TRIES if rows else 0):
+            left_out = self.inserts(session).insert(session, rows, lambda session: self._now(session, at_once=False))
+            if not left_out:
+                break
+            rows = [row for row in rows if row["entry_id"] in left_out]
+            live = self._find_live(session, [row["dedupe_key"] for row in rows])
+            others |= {row["entry_id"]: live[row["dedupe_key"]] for row in rows if row["dedupe_key"] in live}
+            # Whatever stood in the way may have ended meanwhile.
+            rows = [row for row in rows if row["entry_id"] not in others]
+            if not rows:
+                break
+        else:
+            if rows:
+                raise Conflict(
+                    f"dedupe_key {rows[0]['dedupe_key']!r} is taken and freed again and again; try once more"
+                )
+        self.signals.after(session)
+        return others
+
+    def _find_live(self, session: Session, dedupe_keys: Sequence[str]) -> dict[str, UUID]:
+        row = self.tables.outbox.c
+        live: dict[str, UUID] = {}
+        for some in parts(dedupe_keys):
+            found = sa.select(row.live_dedupe_key, row.entry_id).where(row.live_dedupe_key.in_(some))
+            if not self.statements(session).returns_updates:
+                # The caller's transaction may have an older view of the data than the insert had; a lock has none.
+                found = found.with_for_update(read=True)
+            live |= {one.live_dedupe_key: one.entry_id for one in session.execute(found)}
+        return live

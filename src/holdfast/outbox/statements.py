@@ -1,0 +1,268 @@
+"""The statements of the outbox, made from the table of moves in `machine/outbox_entry.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.orm import Session
+
+from holdfast.machine.outbox_entry import CLAIM, TERMINAL, Move, OutboxStatus, Put
+from holdfast.outbox.rows import columns_as_text, columns_of, entry_of, entry_of_text
+from holdfast.outbox.subject import utc
+from holdfast.outbox.tables import OutboxTables
+
+GATED_AT_LEAST: Final = 100  # so many of those with a gate are looked at, to find the oldest among them
+IDS: Final = "these_ids"
+ID: Final = "this_id"
+TOKEN: Final = "this_token"
+NUMBER: Final = "how_many"
+_TO: Final = "to_"
+_IN_FLIGHT: Final[Any] = sa.literal_column(f"'{OutboxStatus.IN_FLIGHT}'")
+_SUCCEEDED: Final[Any] = sa.literal_column(f"'{OutboxStatus.SUCCEEDED}'")
+_UNCHECKED: Final = {"synchronize_session": False}
+
+
+class Statements:
+    """The statements for one dialect. Each is made once, with parameters: to make one costs more than to run it."""
+
+    def __init__(self, tables: OutboxTables, dialect: str, *, server_time: bool, block: bool) -> None:
+        self.tables = tables
+        self.outbox = tables.outbox
+        self.dialect = dialect
+        self.columns = columns_of(tables.outbox)
+        as_text = dialect == "postgresql"
+        self.claimed_columns = columns_as_text(tables.outbox) if as_text else self.columns
+        self.claimed_entry = entry_of_text if as_text else entry_of
+        self.returns_updates = dialect in ("postgresql", "sqlite")
+        self.is_sqlite = dialect == "sqlite"
+        self._block = block
+        self._server_time = server_time and dialect == "postgresql"
+        self._claim = self._claiming() if self.returns_updates else None
+        self.candidates = self._candidates(sa.bindparam("now"))
+        self._moves: dict[Any, Any] = {}
+        self._locks: dict[bool, Any] = {}
+
+    def claim(self, *, queue: str, limit: int, lease: timedelta, token: Any, who: str, now: datetime | None) -> Any:
+        """One statement that claims, and gives the claimed rows; None where a database cannot do that."""
+        if self._claim is None:
+            return None
+        given: dict[str, Any] = {"from_queue": queue, "size": limit, "more": max(limit, GATED_AT_LEAST)}
+        given |= {"token": token, "who": who, "lease": lease}
+        if now is not None:
+            given |= {"now": now, "until": now + lease}
+        return self._claim, given
+
+    def _claiming(self) -> Any:
+        now: Any = (
+            sa.func.statement_timestamp()
+            if self._server_time
+            else sa.bindparam("now", type_=sa.DateTime(timezone=True))
+        )
+        until: Any = now + sa.bindparam("lease", type_=sa.Interval()) if self._server_time else sa.bindparam("until")
+        fresh, gated = (part.cte(name) for part, name in zip(self._candidates(now), ("fresh", "gated"), strict=True))
+        both = sa.union_all(sa.select(fresh), sa.select(gated)).subquery("due")
+        chosen = sa.select(both.c.entry_id).order_by(both.c.enqueued_at, both.c.entry_id).limit(_number("size"))
+        values = self.values(
+            CLAIM,
+            scrub=False,
+            given={
+                "last_attempt_at": now,
+                "next_attempt_at": until,
+                "claim_token": sa.bindparam("token", type_=sa.Uuid()),
+                "claimed_by": sa.bindparam("who"),
+            },
+        )
+        claim = self.outbox.update().where(self.outbox.c.entry_id.in_(chosen)).values(values)
+        return claim.returning(*self.claimed_columns).execution_options(**_UNCHECKED)
+
+    def _candidates(self, now: Any) -> tuple[Any, Any]:
+        """Due rows of a queue that are not paused, oldest first: those without a gate, and those whose gate is open.
+        Each is read through its own index, up to a limit; rows that others have locked are passed over.
+        """
+        row = self.outbox.c
+        mine = [row.queue == sa.bindparam("from_queue"), ~self._paused(), self._has_its_turn()]
+        part = sa.select(row.entry_id, row.enqueued_at, row.ordering_key)
+        fresh = part.where(row.fresh_at.is_not(None), *mine).order_by(row.fresh_at, row.entry_id)
+        gated = part.where(row.gate_at <= now, *mine).order_by(row.gate_at, row.enqueued_at, row.entry_id)
+        return (
+            fresh.limit(_number("size")).with_for_update(skip_locked=True, of=self.outbox),
+            gated.limit(_number("more")).with_for_update(skip_locked=True, of=self.outbox),
+        )
+
+    def still_have_their_turn(self, ids: Collection[Any]) -> Any:
+        """Which of these rows, locked by now, nothing of their keys is ahead of: asked of a view of the data that is
+        younger than the rows."""
+        row = self.outbox.c
+        return sa.select(row.entry_id).where(row.entry_id.in_(ids), self._has_its_turn())
+
+    def _paused(self) -> Any:
+        queues = self.tables.queues
+        return _exists(queues.c.queue == sa.bindparam("from_queue"))
+
+    def _has_its_turn(self) -> Any:
+        """No older entry of its key is under way or waits, nor is a younger one (which a requeue can overtake) being
+        called."""
+        row, other, called = self.outbox.c, self.outbox.alias("other"), self.outbox.alias("called")
+        ended = [OutboxStatus.SUCCEEDED] if self._block else sorted(TERMINAL)
+        older = _exists(
+            other.c.order_key == row.ordering_key,
+            sa.tuple_(other.c.enqueued_at, other.c.entry_id) < sa.tuple_(row.enqueued_at, row.entry_id),
+            other.c.status.not_in([sa.literal_column(f"'{one}'") for one in ended]),
+        )
+        under_way = _exists(called.c.called_key == row.ordering_key, called.c.entry_id != row.entry_id)
+        return sa.or_(row.ordering_key.is_(None), sa.and_(~older, ~under_way))
+
+    def values(self, move: Move, *, scrub: bool, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What a move puts into a row."""
+        values: dict[str, Any] = {"status": str(move.to)}
+        for name, put in move.puts.items():
+            column = self.outbox.c[name]
+            match put:
+                case Put.GIVEN:
+                    values[name] = _stored(given[name])
+                case Put.ONE_MORE:
+                    values[name] = column + 1
+                case Put.ONE_LESS:
+                    values[name] = sa.case((column > 0, column - 1), else_=0)
+                case Put.SCRUBBED:
+                    if scrub:
+                        was = sa.func.coalesce(self.outbox.c.scrubbed, sa.false())
+                        values |= {"scrubbed": sa.or_(was, column.is_not(None)), name: sa.null()}
+                case value:
+                    values[name] = value
+        return values
+
+    def update(self, move: Move, ids: Sequence[Any], *, scrub: bool, given: Mapping[str, Any]) -> Any:
+        """Make a move with these rows; `given` may also hold values for columns that the move does not touch."""
+        values = self.values(move, scrub=scrub, given=given)
+        values |= {name: _stored(value) for name, value in given.items() if name not in move.puts}
+        return self.outbox.update().where(self.outbox.c.entry_id.in_(ids)).values(values)
+
+    def move_all(self, session: Session, move: Move, ids: Sequence[Any], scrub: bool, given: Mapping[str, Any]) -> None:
+        """The same values for all these rows, which are locked."""
+        session.execute(self._moving(move, scrub, given, "all"), {IDS: ids, **_parameters(given)})
+
+    def move_each(
+        self, session: Session, move: Move, scrub: bool, each: Sequence[tuple[Any, Mapping[str, Any]]]
+    ) -> None:
+        """Other values for each row; all are locked, and get values for the same columns."""
+        change = self._moving(move, scrub, each[0][1], "each")
+        session.execute(change, [{ID: entry_id, **_parameters(given)} for entry_id, given in each])
+
+    def move_held(
+        self, session: Session, move: Move, ids: Sequence[Any], token: Any, scrub: bool, given: Mapping[str, Any]
+    ) -> Iterable[Any]:
+        """The same values for those of the rows that the claim still holds, and which they were. In one statement, for
+        databases that return updates."""
+        change = self._moving(move, scrub, given, "held")
+        parameters = {IDS: ids, TOKEN: token, **_parameters(given)}
+        if self.dialect != "postgresql":
+            return session.execute(change, parameters).scalars()
+        number, moved = tuple(session.execute(change, {NUMBER: len(ids), **parameters}).one())
+        return ids if number == len(ids) else moved or ()
+
+    def _moving(self, move: Move, scrub: bool, given: Mapping[str, Any], form: str) -> Any:
+        shape = move.name, scrub, form, *given
+        found = self._moves.get(shape)
+        if found is None:
+            found = self._moves[shape] = self._make_move(move, scrub, given, form)
+        return found
+
+    def _make_move(self, move: Move, scrub: bool, given: Mapping[str, Any], form: str) -> Any:
+        row = self.outbox.c
+        named = {name: sa.bindparam(_TO + name, type_=row[name].type) for name in given}
+        values = self.values(move, scrub=scrub, given=named)
+        values |= {name: value for name, value in named.items() if name not in move.puts}
+        change = self.outbox.update().values(values)
+        if form == "each":
+            return change.where(row.entry_id == sa.bindparam(ID, type_=sa.Uuid())).execution_options(**_UNCHECKED)
+        change = change.where(self.among(row.entry_id, IDS)).execution_options(**_UNCHECKED)
+        if form == "all":
+            return change
+        change = change.where(self.held_by(sa.bindparam(TOKEN, type_=sa.Uuid()))).returning(row.entry_id)
+        if self.dialect != "postgresql":
+            return change
+        # Nearly always all of them: only otherwise it is worth the while to say which.
+        moved, number = change.cte("moved"), sa.func.count()
+        which = sa.func.array_agg(moved.c.entry_id, type_=postgresql.ARRAY(sa.Uuid()))
+        return sa.select(number, sa.case((number < sa.bindparam(NUMBER, type_=sa.Integer()), which))).select_from(moved)
+
+    def among(self, column: Any, name: str) -> Any:
+        """Whether the column has one of the values that come under this name."""
+        if self.dialect != "postgresql":
+            return column.in_(sa.bindparam(name, expanding=True, type_=column.type))
+        # One parameter, however many values: the server plans the statement once.
+        kind: Any = postgresql.ARRAY(column.type)
+        return column == sa.any_(sa.bindparam(name, type_=kind))
+
+    def held_by(self, token: Any) -> Any:
+        """Rows that a claim still holds."""
+        row = self.outbox.c
+        return sa.and_(row.status == _IN_FLIGHT, row.claim_token == token)
+
+    def lock(self, session: Session, ids: Sequence[Any], groups: Collection[tuple[str, str]] = ()) -> Any:
+        """Rows to settle, with all of their groups that have not succeeded, locked in the order of their ids."""
+        subjects, operations = sorted({one for one, _ in groups}), sorted({one for _, one in groups})
+        of_groups = {"subjects": subjects, "operations": operations} if groups else {}
+        if groups and not self.returns_updates:
+            # MySQL would read the whole table for the `or`; what is found first is locked, and read again, below.
+            mine = sa.select(self.outbox.c.entry_id).where(self._unsucceeded())
+            ids, of_groups = sorted({*ids, *session.execute(mine, of_groups).scalars()}), {}
+        statement = self._locks.get(bool(of_groups))
+        if statement is None:
+            statement = self._locks[bool(of_groups)] = self._locking(bool(of_groups))
+        return session.execute(statement, {IDS: ids, **of_groups})
+
+    def _locking(self, with_groups: bool) -> Any:
+        row = self.outbox.c
+        wanted = self.among(row.entry_id, IDS)
+        if with_groups and self.dialect == "postgresql":
+            # Of an `or` of arrays the server compares every row with every value, as soon as it does without an index.
+            wanted = row.entry_id.in_(sa.union(_each(IDS, row.entry_id), self._siblings()))
+        elif with_groups:
+            wanted = sa.or_(wanted, self._unsucceeded())
+        found = sa.select(
+            row.entry_id, row.subject_id, row.operation, row.saga_id, row.status, row.claim_token, row.attempts
+        )
+        return found.where(wanted).order_by(row.entry_id).with_for_update()
+
+    def _siblings(self) -> Any:
+        other = self.outbox.alias("sibling").c
+        mine = [
+            other.subject_id.in_(_each("subjects", other.subject_id)),
+            other.operation.in_(_each("operations", other.operation)),
+        ]
+        return sa.select(other.entry_id).where(*mine, other.status != _SUCCEEDED)
+
+    def _unsucceeded(self) -> Any:
+        row = self.outbox.c
+        group = sa.and_(self.among(row.subject_id, "subjects"), self.among(row.operation, "operations"))
+        return sa.and_(group, row.status != _SUCCEEDED)
+
+
+def _exists(*conditions: Any) -> Any:
+    return sa.select(sa.literal_column("1")).where(*conditions).exists()
+
+
+def _each(name: str, column: Any) -> Any:
+    """The values that come under this name, for a column, as rows."""
+    kind: Any = postgresql.ARRAY(column.type)
+    return sa.select(sa.func.unnest(sa.bindparam(name, type_=kind), type_=column.type))
+
+
+def _number(name: str) -> Any:
+    """A limit as part of the statement's text: of a parameter the server knows too little to plan well."""
+    return sa.bindparam(name, type_=sa.Integer(), literal_execute=True)
+
+
+def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {_TO + name: _stored(value) for name, value in given.items()}
+
+
+def _stored(value: Any) -> Any:
+    """Times in UTC: a database without time zones would keep the digits of another one."""
+    return utc(value) if isinstance(value, datetime) else value
