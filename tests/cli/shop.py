@@ -6,7 +6,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Final
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from holdfast import Breaker, Retry
 from holdfast.app import Holdfast
@@ -15,6 +16,7 @@ URL: Final = "HOLDFAST_TEST_SHOP"
 DOWN: Final = "HOLDFAST_TEST_SHOP_DOWN"
 STUCK: Final = "HOLDFAST_TEST_SHOP_STUCK"
 APP: Final = "tests.cli.shop:make"
+CALLING: Final = "tests.cli.shop:calling"
 SEVEN: Final = 7
 
 
@@ -43,6 +45,39 @@ def guarded() -> Holdfast:
     """A shop with a breaker that it shares."""
     hold = make()
     hold.guard("stock", Breaker())
+    return hold
+
+
+def calling() -> Holdfast:
+    """A shop with an outbox: what it sends is refused while the shop is down, what it keeps is put off."""
+    from holdfast.outbox.operation import Park, StepEvents
+
+    hold = make()
+
+    def send(order_id: str, token: str = "", mail: str = "") -> dict[str, Any]:
+        if os.environ.get(DOWN):
+            raise ConnectionError("refused")
+        return {"receipt": f"r-{order_id}"}
+
+    hold.operation("send", events=StepEvents.of("send"), max_attempts=1)(send)
+    hold.operation("charge", events=StepEvents.of("charge"), max_attempts=1, sensitive=True)(send)
+    hold.operation("keep")(lambda order_id: Park(datetime(2099, 1, 1, tzinfo=UTC)))
+    return hold
+
+
+def keyed() -> Holdfast:
+    """A shop whose audit trail has a key."""
+    return Holdfast(os.environ[URL], audit_key=b"k3y-of-the-trail")
+
+
+def ordering() -> Holdfast:
+    """A shop whose orders are sagas."""
+    from tests.outbox.sagas import order_saga
+
+    hold = make()
+    for name in ("reserve", "release", "charge", "refund", "ship", "unship"):
+        hold.operation(name)(lambda **payload: None)
+    hold.saga(order_saga())
     return hold
 
 

@@ -36,7 +36,8 @@ def test_an_empty_database_is_not_current(run: Run, answer: Answer, url: str, tm
 @pytest.mark.parametrize("dialect", ["sqlite:///x.db", "postgresql://localhost/x", "mysql://localhost/x"])
 def test_the_statements_are_printed_without_a_connection(run: Run, dialect: str) -> None:
     text = run("db", "sql", "--url", dialect).stdout
-    assert "CREATE TABLE" in text
+    for name in ("letter", "outbox", "outbox_attempts", "outbox_queues", "audit_events", "sagas", "inbox"):
+        assert f"CREATE TABLE holdfast_{name} (" in text
 
 
 def test_a_store_without_a_schema_says_so(run: Run) -> None:
@@ -58,5 +59,6 @@ def test_info_shows_where_the_store_is_and_how_much_it_holds(
     hold.breakers.get_or_create("payments")
     shown = answer("db", "info")
     assert (shown["url"], shown["letters"], shown["active_letters"], shown["breakers"]) == (url, 2, 1, 1)
+    assert (shown["outbox_waiting"], shown["outbox_abandoned"]) == (0, 0)
     assert shown["revision"] == shown["revision_needed"]
     assert run("db", "info").stdout.split()[:2] == ["url", url]

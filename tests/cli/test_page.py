@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 
@@ -17,13 +19,16 @@ from holdfast.cli.root import root
 from tests.docs.pages import ROOT, blocks_of
 
 PAGE = ROOT / "docs/cli.md"
-_ID = re.compile(r"\b[0-9a-f]{24}\b")
+_ID = re.compile(r"\b(?:[0-9a-f]{24}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b")
+
+
+_NUMBER = r"[\d.e-]+"
 
 
 def steady(text: str) -> str:
     """What a command printed, without what differs from run to run."""
     text = re.sub(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d(\.\d+Z)?", r"TIME", text)
-    for name, value in (("process=", r"\d+"), ("duration_s=", r"[\d.e-]+"), ("call_id   ", r"\w+")):
+    for name, value in (("process=", r"\d+"), ("duration_s=", _NUMBER), ("lag_s=", _NUMBER), ("call_id   ", r"\w+")):
         text = re.sub(name + value, f"{name}N", text)
     return _ID.sub("ID", re.sub(r"\b\ds\b", "0s", text)).rstrip()
 
@@ -40,7 +45,7 @@ def examples() -> Iterator[tuple[str, str]]:
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The page's program after three payments that failed; the ids of their letters."""
+    """The page's program after three payments and two shipments that failed; the ids of their letters and entries."""
     [program] = [block.text for block in blocks_of(PAGE) if block.language == "python"]
     (tmp_path / "shop.py").write_text(program)
     monkeypatch.chdir(tmp_path)
@@ -51,18 +56,23 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
     for at in range(3):
         with pytest.raises(ConnectionError):
             shop.charge(f"o-{at + 1}", 100)
+    with shop.hold.sessions.begin() as session:
+        for order in ("o-1", "o-2"):
+            shop.hold.outbox.put(session, "ship", {"order_id": order}, target="carrier", key=order)
+        shop.hold.outbox.put(session, "ship", {"order_id": "o-9"}, target="carrier", delay=timedelta(hours=9.5))
+    asyncio.run(shop.hold.runner().run_once())
     monkeypatch.delenv("PROVIDER")
-    yield [letter.id for letter in reversed(shop.hold.letters.find())]
+    yield [*(letter.id for letter in reversed(shop.hold.letters.find())), *map(str, shop.hold.outbox.ids())]
     shop.hold.close()
     del sys.modules["shop"]
 
 
 def test_every_command_of_the_page_prints_what_it_shows(shop: list[str]) -> None:
-    shown = {id for _, output in examples() for id in _ID.findall(output) if id.startswith("0660680fa")}
-    letters = dict(zip(sorted(shown), shop, strict=True))
+    shown = {id for _, output in examples() for id in _ID.findall(output) if id.startswith(("0660680fa", "06606810-"))}
+    known = dict(zip(sorted(shown), shop, strict=True))
     env = {"HOLDFAST_URL": "sqlite:///shop.db", "COLUMNS": "80", "LOGNAME": "ann"}
     for command, output in examples():
-        real = _ID.sub(lambda match: letters.get(match[0], match[0]), command)
+        real = _ID.sub(lambda match: known.get(match[0], match[0]), command)
         result = CliRunner().invoke(root, shlex.split(real)[1:], env=env)
         assert steady(result.output) == steady(output), command
 

@@ -85,6 +85,23 @@ def test_a_purge_asks_with_the_count(hold: Holdfast, url: str, filed: Filed) -> 
     assert hold.letters.count() == 0
 
 
+def test_the_outbox_asks_with_the_count_and_shows_a_bar(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(shop.URL, url)
+    with shop.calling() as hold:
+        with hold.sessions.begin() as session:
+            for at in range(3):
+                hold.outbox.put(session, "send", {"order_id": f"o-{at}"}, target="mail")
+        cancel = ["outbox", "cancel", "--target", "mail", "--app", shop.CALLING]
+        seen, code = in_terminal(*cancel, types=[("[y/N]: ", "n\n")])
+        assert "Cancel 3 entries? [y/N]: n\n" in seen
+        assert code == ExitCode.ABORTED
+        seen, code = in_terminal(*cancel, types=[("[y/N]: ", "y\n")])
+        assert "3/3" in seen
+        assert "cancelled 3 entries" in seen
+        assert "\x1b[31mabandoned\x1b[0m" in in_terminal("outbox", "list", "--url", url)[0]
+        assert hold.outbox.tally(status="abandoned") == {(): 3}
+
+
 def test_an_interrupted_operation_waits_for_a_worker(
     hold: Holdfast, url: str, failed: Callable[[int], list[str]]
 ) -> None:

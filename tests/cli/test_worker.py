@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.cli.exits import ExitCode
+from holdfast.cli.worker import Journal, Remarks, Signals
 from holdfast.letters.bulk import LetterFilter
 from tests.cli import shop
 from tests.cli.conftest import Run
@@ -33,10 +36,57 @@ def test_once_does_what_is_due_and_says_so_line_by_line(run: Run, failed: Failin
     assert hold.letters.count(status="resolved") == 1
 
 
+def test_with_the_program_it_makes_the_calls_of_the_outbox_and_tells_of_each(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calling: dict[str, str | None] = {"HOLDFAST_URL": None, "HOLDFAST_APP": shop.CALLING}
+    with shop.calling() as hold:
+        with hold.sessions.begin() as session:
+            sent, slow = (
+                str(hold.outbox.put(session, "send", {"order_id": "o-1"}, target="mail", queue=queue))
+                for queue in ("default", "slow")
+            )
+            kept = str(hold.outbox.put(session, "keep", {"order_id": "o-1"}, target="crm"))
+        said = [line[20:] for line in run("worker", "--once", env=calling).stdout.splitlines()]
+        assert said[1].startswith("outbox claimed default size=2")
+        assert any(
+            line.startswith(f"outbox called send entry_id={sent} target=mail outcome=succeeded") for line in said
+        )
+        assert sum(kept in line for line in said) == 1
+        assert any(line.startswith(f"outbox parked keep entry_id={kept} target=crm until=2099") for line in said)
+        assert not any(slow in line for line in said)
+        monkeypatch.setenv(shop.DOWN, "1")
+        ended = run("worker", "--once", "--queue", "slow", "--queue", "other", "--json", env=calling)
+        events = [json.loads(line) for line in ended.stdout.splitlines()]
+        assert [event["event"] for event in events] == [
+            "worker", "outbox.claimed", "outbox.called", "outbox.abandoned", "worker",
+        ]  # fmt: skip
+        assert (events[3]["entry_id"], events[3]["error"]) == (slow, "ConnectionError")
+        assert ended.stderr == ""
+
+
+def test_a_queue_without_the_program_is_wrong_usage(run: Run, hold: Holdfast) -> None:
+    assert "--queue needs --app" in run("worker", "--once", "--queue", "slow", code=ExitCode.USAGE).stderr
+
+
+def test_warnings_go_into_the_journal_unless_the_program_logs_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = logging.getLogger("holdfast.outbox")
+    monkeypatch.setattr(logging.root, "handlers", [])
+    with Remarks(Journal(as_json=True)):
+        logger.warning("no wake-ups from %s", "others")
+    monkeypatch.setattr(logging.root, "handlers", [logging.NullHandler()])
+    with Remarks(Journal(as_json=True)):
+        logger.warning("heard elsewhere")
+    [line] = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["message"] == "no wake-ups from others"
+
+
 def test_without_the_program_it_says_that_it_only_does_maintenance(run: Run, hold: Holdfast) -> None:
     id = hold.letters.create("payments", "F", expires_at=hold.letters.create("x", "F").created_at).id
     said = run("worker", "--once").stdout
-    assert "without --app nothing can be replayed here: this worker does maintenance only" in said
+    assert "without --app nothing can be replayed or called here: this worker does maintenance only" in said
     assert "maintenance ran expired=1" in said
     assert hold.letters.get_by_id(id).status == "expired"  # type: ignore[union-attr]
 
@@ -68,15 +118,40 @@ def read_until(worker: subprocess.Popen[str], words: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("app", [True, False])
-def test_a_signal_lets_it_finish_and_ends_it(hold: Holdfast, url: str, number: signal.Signals, app: bool) -> None:
-    where = ["--app", shop.APP] if app else ["--url", url]
+@pytest.mark.parametrize("app", [shop.APP, shop.CALLING, None])
+def test_a_signal_lets_it_finish_and_ends_it(hold: Holdfast, url: str, number: signal.Signals, app: str | None) -> None:
+    where = ["--app", app] if app else ["--url", url]
     with started(*where, **{shop.URL: url}) as worker:
         read_until(worker, "worker started")
         worker.send_signal(number)
         out, error = worker.communicate(timeout=30)
     assert "worker stopped" in out
     assert (worker.returncode, error) == (ExitCode.OK, "")
+
+
+def test_a_signal_that_comes_before_anybody_waits_is_heard() -> None:
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.wait()
+        signals.end()
+        assert not signals.wait()
+
+
+def test_the_outbox_can_be_stopped_while_it_is_being_started(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def start_after_stop(thread: threading.Thread) -> None:
+        if thread.name == "holdfast-outbox":
+            worker.stop(0)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_after_stop)
+    with shop.calling() as hold:
+        worker = hold.works.worker()
+        worker.start()
+        assert worker.stop()
 
 
 def test_a_second_signal_ends_it_now_and_the_letter_keeps_its_lease(failed: Failing, hold: Holdfast, url: str) -> None:

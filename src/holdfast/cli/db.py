@@ -13,6 +13,7 @@ from holdfast.cli.output import document, facts, say
 from holdfast.cli.session import Session, pass_session, refuse_memory, sqlite_file, store_options
 from holdfast.cli.times import stamp
 from holdfast.errors import MissingExtra
+from holdfast.machine.outbox_entry import CLAIMABLE, OutboxStatus
 
 _SQL: Final = ("sqlite", "postgresql", "postgres", "mysql", "mariadb")
 
@@ -103,6 +104,10 @@ def _info(session: Session) -> dict[str, Any]:
     shown["letters"] = session.letters.count()
     shown["active_letters"] = session.letters.count_all()
     shown["breakers"] = len(session.breakers.get_all_states())
+    if shown["revision"] is not None and shown["revision"] == shown["revision_needed"]:
+        outbox = session.outbox
+        shown["outbox_waiting"] = outbox.tally(status=CLAIMABLE).get((), 0)
+        shown["outbox_abandoned"] = outbox.tally(status=OutboxStatus.ABANDONED).get((), 0)
     shown["time"] = session.now()
     return shown
 

@@ -8,17 +8,10 @@ from holdfast.cli.bulk import bulk
 from holdfast.cli.keeping import archive, compressed, purge
 from holdfast.cli.reading import attempts, facets, list_letters, show, stats
 from holdfast.cli.replays import force_redrive, pause, reject, resolve, resume, retry
-from holdfast.cli.session import store_options
+from holdfast.cli.session import InOrder, store_options
 
 
-class _InOrder(click.Group):
-    """Lists its commands in the order in which they were added."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
-@click.group(cls=_InOrder)
+@click.group(cls=InOrder)
 @store_options
 def letters() -> None:
     """Dead letters: find, show, replay, resolve, purge."""

@@ -36,6 +36,8 @@ STYLES: Final[Mapping[str, str]] = {
     "open": "red", "half_open": "yellow", "closed": "green",
     "succeeded": "green", "failed": "red", "refused": "yellow", "returned": "yellow", "skipped": "yellow",
     "unsettled": "yellow", "lost": "red", "released": "yellow",
+    "in_flight": "cyan", "scheduled": "cyan", "abandoned": "red", "parked": "yellow", "refunded": "yellow",
+    "confirmed": "green", "completed": "green", "compensating": "yellow", "compensated": "yellow", "stuck": "red",
     "running": "cyan", "done": "green", "aborted": "yellow", "active": "green", "stale": "yellow",
 }  # fmt: skip
 """The colours of states and outcomes."""

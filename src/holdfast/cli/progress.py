@@ -42,15 +42,28 @@ def follow(bulk: Bulk, begun: BulkProgress, *, runs_here: bool) -> BulkProgress:
     return bulk.progress(begun.id) or begun
 
 
+def bar() -> Progress:
+    """A bar on stderr, if somebody looks at it."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
 def _watch(bulk: Bulk, begun: BulkProgress, trouble: list[Exception]) -> None:
     """Show how far it is until it is over."""
     last = begun
-    with _bar() as bar:
-        task = bar.add_task(begun.action.value, total=begun.total, completed=begun.done)
+    with bar() as shown:
+        task = shown.add_task(begun.action.value, total=begun.total, completed=begun.done)
         while not last.is_over and not trouble:
             time.sleep(LOOK_EVERY_S)
             last = bulk.progress(begun.id) or last
-            bar.update(task, completed=last.done, description=_words(last))
+            shown.update(task, completed=last.done, description=_words(last))
 
 
 def _wait_for(worker: threading.Thread) -> None:
@@ -77,15 +90,3 @@ def _work(bulk: Bulk, id: str, stop: threading.Event, trouble: list[Exception]) 
 
 def _words(progress: BulkProgress) -> str:
     return f"{progress.action.value} ({progress.note})" if progress.note else progress.action.value
-
-
-def _bar() -> Progress:
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )

@@ -18,9 +18,12 @@ from holdfast.cli.session import Session, store_options
 # The help texts stand here so that `holdfast --help` loads none of the groups.
 GROUPS: Final[Mapping[str, str]] = {
     "letters": "Dead letters: find, show, replay, resolve, purge.",
+    "outbox": "Calls that must happen: find, show, requeue, cancel, prune.",
+    "saga": "Sagas: see them, cancel them, help those that are stuck.",
+    "audit": "The audit trail: verify, show, take checkpoints.",
     "breakers": "Shared circuit breakers: see and control them.",
     "db": "The schema of a SQL store.",
-    "worker": "Drain, retry and tidy up until it is stopped.",
+    "worker": "Drain, retry, call and tidy up until it is stopped.",
 }
 _NO_ARGUMENTS: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())  # older releases exit instead
 EXIT_CODES: Final = "\b\nExit codes:\n" + "\n".join(f"  {code.value}  {text}" for code, text in MEANINGS.items())
@@ -72,7 +75,8 @@ def _tell(error: BaseException) -> None:
 @click.version_option(__version__, prog_name="holdfast")
 @store_options
 def root() -> None:
-    """See and steer what Holdfast keeps: dead letters, shared circuit breakers and the store itself.
+    """See and steer what Holdfast keeps: dead letters, the outbox, sagas, the audit trail, shared circuit breakers and
+    the store itself.
 
     Commands act on the shared store that --url (or HOLDFAST_URL) names, or that the program's own Holdfast uses:
     --app module:attribute (or HOLDFAST_APP).

@@ -13,19 +13,30 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+from holdfast.audit.chain import key_of_text
 from holdfast.cli.exits import NoStore, WrongUsage
+from holdfast.errors import ConfigurationError
 from holdfast.store.codec import instant
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+    from holdfast.audit.sink import DatabaseAuditSink
     from holdfast.breakers.breakers import Breakers
     from holdfast.letters.letters import Letters
+    from holdfast.outbox.outbox import Outbox
+    from holdfast.outbox.saga import Sagas
+    from holdfast.outbox.works import Works
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 ASK: Final = (
     "which store? Set HOLDFAST_URL or --url (sqlite:///holdfast.db, postgresql://…, redis://…), "
     "or HOLDFAST_APP or --app (module:attribute)"
+)
+AUDIT_KEY: Final = "HOLDFAST_AUDIT_KEY"
+NEEDS_SQL: Final = (
+    "{} has no outbox, sagas or audit trail: they need a SQL database; "
+    "use sqlite:///holdfast.db, postgresql://… or mariadb://…"
 )
 ONE_PROCESS: Final = (
     "{} lives in one process only; this one would look at an empty store of its own. "
@@ -41,6 +52,7 @@ class Session:
         self.app: str | None = None
         self.debug = False
         self._hold: Holdfast | None = None
+        self._is_there = False
 
     @property
     def has_app(self) -> bool:
@@ -68,6 +80,37 @@ class Session:
     def breakers(self) -> Breakers:
         """The breaker states of the shared store."""
         return self.hold().breakers
+
+    @property
+    def outbox(self) -> Outbox:
+        """The outbox of the shared database. Raises WrongUsage for a store that can have none."""
+        return self.works.outbox
+
+    @property
+    def sagas(self) -> Sagas:
+        """The sagas of the shared database. Raises WrongUsage for a store that can have none."""
+        return self.works.sagas
+
+    @property
+    def audit(self) -> DatabaseAuditSink:
+        """The audit trail of the shared database. Raises WrongUsage for a store that can have none."""
+        return self.works.audit
+
+    @property
+    def works(self) -> Works:
+        """What the three share. Raises WrongUsage for a store that can have none of them."""
+        url = self._source()[0]
+        if url is not None and url.startswith("memory:"):
+            raise WrongUsage(NEEDS_SQL.format(url))
+        hold = self.hold()
+        try:
+            works = hold.works
+        except ConfigurationError as error:
+            raise WrongUsage(str(error)) from error
+        if not self._is_there:
+            hold.store.ping()  # a store that is away, or of another revision, says so best by itself
+            self._is_there = True
+        return works
 
     def now(self) -> datetime:
         """The store's time."""
@@ -119,6 +162,13 @@ def store_options(command: F) -> F:
 pass_session = click.make_pass_decorator(Session)
 
 
+class InOrder(click.Group):
+    """Lists its commands in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
 def _load(app: str) -> Holdfast:
     """The Holdfast that `module:attribute` names."""
     from holdfast.app import Holdfast
@@ -154,9 +204,14 @@ def _open(url: str, create: bool) -> Holdfast:
     if file is not None and not create and not file.exists():
         raise NoStore(f"there is no database at {file}; your program makes it, or: holdfast db upgrade --url {url}")
     try:
-        return Holdfast(url)
+        return Holdfast(url, audit_key=audit_key())
     except ValueError as error:
         raise WrongUsage(str(error)) from error
+
+
+def audit_key() -> bytes | None:
+    """The key of the audit trail, where no program brings it along."""
+    return key_of_text(os.environ.get(AUDIT_KEY, ""))
 
 
 def refuse_memory(url: str) -> None:

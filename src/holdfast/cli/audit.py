@@ -1,0 +1,239 @@
+"""`holdfast audit`: verify the audit trail, look at it, take checkpoints of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import click
+import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import sessionmaker
+
+from holdfast.audit.checkpoints import Checkpoint, export_checkpoints, import_checkpoints
+from holdfast.audit.reading import Cursor
+from holdfast.audit.rows import StoredEvent
+from holdfast.audit.sink import DatabaseAuditSink
+from holdfast.audit.verify import Break, ChainVerification
+from holdfast.backends.sql.url import EXTRAS, parse, shown
+from holdfast.cli.exits import ExitCode, NoStore, NotFound, WrongUsage
+from holdfast.cli.filters import json_option
+from holdfast.cli.output import Column, document, note, plain, say, table
+from holdfast.cli.session import NEEDS_SQL, Session, audit_key, pass_session, refuse_memory, sqlite_file, store_options
+from holdfast.cli.times import MOMENT, iso
+from holdfast.cli.trail import FACTS, OCCURRED, TYPE, event_document, event_row
+from holdfast.errors import MissingExtra
+from holdfast.outbox.tables import PREFIX, bind_tables
+
+MEANINGS: Final = {
+    Break.GAP: "events before it are missing, or its number is wrong",
+    Break.LINK: "it does not follow from the event before it",
+    Break.HASH: "it is not what was written, or was written with another key",
+    Break.UNHASHED: "it was written past the chain",
+    Break.UNREADABLE: "no event can hold what its row holds",
+    Break.HEAD: "the stream's head says that it is not the last event",
+    Break.NO_HEAD: "the stream has no head",
+    Break.CHECKPOINT: "a checkpoint saw something else",
+}
+_BROKEN: Final = (
+    Column("stream", gives=True), Column("intact", right=True), Column("first broken event"), Column("why"),
+    Column("meaning", gives=True, optional=True),
+)  # fmt: skip
+_EVENTS: Final = (
+    OCCURRED, TYPE, Column("subject", gives=True), Column("entry", optional=True), Column("place", optional=True),
+    FACTS,
+)  # fmt: skip
+_CHECKPOINTS: Final = (Column("stream", gives=True), Column("seq", right=True), Column("hash", gives=True))
+
+_prefix: Final = click.option(
+    "--prefix", default=PREFIX, show_default=True, metavar="PREFIX", help="What the names of the tables begin with."
+)
+
+
+@click.group()
+@store_options
+def audit() -> None:
+    """The audit trail: verify, show, take checkpoints.
+
+    A trail with a key needs it in the environment variable HOLDFAST_AUDIT_KEY: 32 or more hexadecimal digits, or a
+    text.
+    """
+
+
+@audit.command()
+@click.option("--stream", "streams", multiple=True, metavar="NAME", help="Only this stream; can be given again.")
+@click.option(
+    "--checkpoints", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+    help="Hold it against these as well; with a key, they must be signed with it.",
+)  # fmt: skip
+@_prefix
+@json_option
+@store_options
+@pass_session
+def verify(session: Session, streams: tuple[str, ...], file: Path | None, prefix: str, as_json: bool) -> int:
+    """Say whether the trail is as it was written; exit code 1, and the first broken event, if not."""
+    sink = _sink(session, prefix)
+    checkpoints = [] if file is None else import_checkpoints(file.read_text(encoding="utf-8"), audit_key())
+    if streams:
+        _refuse_unknown(sink, streams, checkpoints)
+        results = [sink.verify(stream, checkpoints=checkpoints) for stream in streams]
+    else:
+        results = sink.verify_all(checkpoints=checkpoints)
+    broken = [one for one in results if not one.verified]
+    if as_json:
+        document({"verified": not broken, "streams": [_verification(one) for one in results]})
+    elif broken:
+        table(_BROKEN, [(one.stream, one.events, one.first_broken_event_id, *_why(one)) for one in broken])
+        note(f"{len(broken)} of {_count(results, 'stream')} {'is' if len(broken) == 1 else 'are'} broken")
+    elif not results:
+        note("no event of this trail is chained")
+    else:
+        number = sum(one.events for one in results)
+        say(f"verified: {number:,} event{'' if number == 1 else 's'} in {_count(results, 'stream')}")
+    return ExitCode.FAILED if broken else ExitCode.OK
+
+
+@audit.command()
+@click.argument("subject", required=False)
+@click.option("--entry", type=click.UUID, metavar="ID", help="Of this outbox entry.")
+@click.option("--since", type=MOMENT, metavar="TIME", help="Not before: 2026-01-31T12:00 (UTC), or 2h, 7d ago.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, metavar="N")
+@click.option("--after", metavar="CURSOR", help="Go on where a page ended; that page names the cursor.")
+@_prefix
+@json_option
+@store_options
+@pass_session
+def show(
+    session: Session,
+    subject: str | None,
+    entry: UUID | None,
+    since: datetime | None,
+    limit: int,
+    after: str | None,
+    prefix: str,
+    as_json: bool,
+) -> None:
+    """Show the events of a SUBJECT or of an outbox entry, the oldest first."""
+    if subject is None and entry is None and since is None:
+        raise WrongUsage("whose events? Name a subject, --entry ID or --since TIME")
+    sink = _sink(session, prefix)
+    wanted: dict[str, Any] = {"subject_ref": subject, "entry_id": entry, "since": since}
+    found = sink.page(**wanted, after=None if after is None else _cursor(after), limit=limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    if not shown and after is None and since is None:
+        raise NotFound(f"there is no event of {subject if entry is None else f'entry {entry}'} in the trail")
+    following = _cursor_text(shown[-1]) if more else None
+    if as_json:
+        document({"events": [event_document(one) for one in shown], "next": following})
+        return
+    table(_EVENTS, [_row(one) for one in shown])
+    if following is not None:
+        note(f"there are more: --after {following}")
+
+
+@audit.command()
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Append them to this file, a JSON document per line; with a key, signed.",
+)  # fmt: skip
+@_prefix
+@json_option
+@store_options
+@pass_session
+def checkpoint(session: Session, out: Path | None, prefix: str, as_json: bool) -> None:
+    """Take a checkpoint of every stream: keep it where those who can change the trail cannot."""
+    taken = _sink(session, prefix).checkpoint()
+    if out is not None:
+        with out.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(export_checkpoints(taken, audit_key()))
+    if as_json:
+        document({"checkpoints": [one._asdict() for one in taken], "out": None if out is None else str(out)})
+    elif not taken:
+        note("no event of this trail is chained")
+    else:
+        table(_CHECKPOINTS, [(one.stream, one.seq, one.event_hash) for one in taken])
+        if out is not None:
+            note(f"{_count(taken, 'checkpoint')} {'is' if len(taken) == 1 else 'are'} in {out}")
+
+
+def _sink(session: Session, prefix: str) -> DatabaseAuditSink:
+    """The trail of the program, or the one in the database.
+
+    Raises NoStore if it is not there, WrongUsage for what is no SQL database.
+    """
+    if session.has_app and prefix == PREFIX:
+        return session.audit
+    engine, where = (session.works.engine, session.where()) if session.has_app else _engine(session)
+    tables = bind_tables(sa.MetaData(), prefix)
+    ours = (tables.audit_events, tables.chain_heads, tables.checkpoints)
+    try:
+        missing = [one.name for one in ours if not sa.inspect(engine).has_table(one.name)]
+    except OperationalError as error:
+        raise NoStore(f"{where} cannot be reached: {error.orig}") from error
+    if missing:
+        raise NoStore(
+            f"there is no table {missing[0]} in {where}; run: holdfast db upgrade, or give the --prefix of its tables"
+        )
+    events, heads, checkpoints = ours
+    return DatabaseAuditSink(sessionmaker(engine), events, chain_heads=heads, checkpoints=checkpoints, key=audit_key())
+
+
+def _engine(session: Session) -> tuple[sa.Engine, str]:
+    """On the database that the URL names, which needs no other tables of Holdfast's; and how it is shown."""
+    url = session.where()
+    try:
+        address = parse(url)
+    except ValueError as error:
+        raise WrongUsage(NEEDS_SQL.format(shown(url))) from error
+    refuse_memory(url)
+    file = sqlite_file(url)
+    if file is not None and not file.exists():
+        raise NoStore(f"there is no database at {file}")
+    try:
+        engine = sa.create_engine(address.sqlalchemy)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{error}; run: pip install 'holdfast[{EXTRAS[address.dialect]}]'") from error
+    click.get_current_context().call_on_close(engine.dispose)
+    return engine, address.shown
+
+
+def _refuse_unknown(sink: DatabaseAuditSink, streams: Sequence[str], checkpoints: Iterable[Checkpoint]) -> None:
+    known = {*sink.streams(), *(one.stream for one in checkpoints)}
+    for stream in streams:
+        if stream not in known:
+            raise NotFound(f"there is no stream {stream!r} in the trail; there are: {', '.join(sorted(known)[:20])}")
+
+
+def _verification(one: ChainVerification) -> dict[str, Any]:
+    event_id = one.first_broken_event_id
+    return {**plain(one), "first_broken_event_id": None if event_id is None else str(event_id)}
+
+
+def _why(one: ChainVerification) -> tuple[str, str]:
+    return ("", "") if one.reason is None else (one.reason.value, MEANINGS[one.reason])
+
+
+def _row(one: StoredEvent) -> tuple[Any, ...]:
+    occurred, type, facts = event_row(one)
+    place = "" if one.stream is None else f"{one.stream}:{one.seq}"
+    return occurred, type, one.event.subject_ref, one.event.entry_id, place, facts
+
+
+def _count(things: Sequence[Any], noun: str) -> str:
+    return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
+
+
+def _cursor_text(one: StoredEvent) -> str:
+    at, event_id = one.cursor
+    return f"{iso(at)},{event_id}"
+
+
+def _cursor(text: str) -> Cursor:
+    at, _, event_id = text.partition(",")
+    try:
+        return datetime.fromisoformat(at), UUID(event_id)
+    except ValueError:
+        raise WrongUsage(f"{text!r} is no cursor; take the one that a page named") from None

@@ -1,0 +1,25 @@
+"""`holdfast outbox`: the commands about calls that must happen."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.entries import abandoned, list_entries, scheduled, show, verify
+from holdfast.cli.entry_changes import cancel, prune, requeue
+from holdfast.cli.queues import counts, pause, paused, resume
+from holdfast.cli.session import InOrder, store_options
+
+
+@click.group(cls=InOrder)
+@store_options
+def outbox() -> None:
+    """Calls that must happen: find, show, requeue, cancel, prune.
+
+    Entries of the outbox are called by `holdfast worker --app`, or by your program's own worker.
+    """
+
+
+for command in (
+    counts, list_entries, show, abandoned, scheduled, verify, requeue, cancel, prune, pause, resume, paused,
+):  # fmt: skip
+    outbox.add_command(command)

@@ -1,0 +1,213 @@
+"""`holdfast saga`: see sagas, cancel them, and help those that are stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import click
+
+from holdfast.cli.exits import Failed, NotFound, WrongUsage
+from holdfast.cli.filters import json_option
+from holdfast.cli.output import Column, document, facts, heading, masked, note, plain, say, table
+from holdfast.cli.session import Session, pass_session, store_options
+from holdfast.cli.times import ago, stamp
+from holdfast.machine.saga import CANCELLED, SagaState, StepRecord
+from holdfast.outbox.entry import OutboxEntry
+from holdfast.outbox.saga import SagaRun, Sagas
+
+_SAGAS: Final = (
+    Column("id"), Column("definition", gives=True), Column("state"), Column("at", gives=True),
+    Column("age", right=True, optional=True), Column("subject", gives=True, optional=True),
+    Column("reason", gives=True),
+)  # fmt: skip
+_STEPS: Final = (Column("step", gives=True), Column("state"), Column("error", gives=True))
+_ENTRIES: Final = (
+    Column("entry"), Column("step", gives=True), Column("direction"), Column("operation", gives=True, optional=True),
+    Column("status"), Column("tries", right=True, optional=True), Column("error", gives=True),
+)  # fmt: skip
+STATES: Final = [str(state) for state in SagaState]
+_UNTOUCHED: Final = ("waiting", "skipped")
+
+
+@click.group()
+@store_options
+def saga() -> None:
+    """Sagas: see them, cancel them, help those that are stuck."""
+
+
+@saga.command("list")
+@click.option("--state", type=click.Choice(STATES), metavar="STATE", help="One of the five states.")
+@click.option("--definition", metavar="NAME")
+@click.option("--subject", metavar="ID")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N")
+@json_option
+@store_options
+@pass_session
+def list_sagas(
+    session: Session, state: str | None, definition: str | None, subject: str | None, limit: int, as_json: bool
+) -> None:
+    """Show sagas, the oldest first."""
+    found = session.sagas.find(state=state, definition=definition, subject_id=subject, limit=limit)
+    if as_json:
+        document({"sagas": [saga_document(run) for run in found]})
+    elif found:
+        now = session.now()
+        table(_SAGAS, [_row(run, now) for run in found])
+    else:
+        note("no sagas match")
+
+
+@saga.command()
+@click.argument("id")
+@json_option
+@store_options
+@pass_session
+def show(session: Session, id: str, as_json: bool) -> None:
+    """Show one saga: its steps, and every call that was asked for."""
+    sagas = session.sagas
+    run = _find(sagas, id)
+    entries = sagas.history(run.saga_id)
+    if as_json:
+        document({**saga_document(run), "entries": [_entry_document(entry) for entry in entries]})
+        return
+    facts([
+        ("id", str(run.saga_id)),
+        ("definition", f"{run.definition} {run.version}"),
+        ("state", str(run.state)),
+        ("reason", run.reason),
+        ("subject", run.subject_id),
+        ("started", stamp(run.started_at)),
+        ("changed", stamp(run.changed_at)),
+        ("deadline", stamp(run.deadline_at)),
+        ("data", masked(run.data)),
+    ])  # fmt: skip
+    heading("steps")
+    table(_STEPS, [(step.name, step.state, step.error) for step in run.steps])
+    heading("entries")
+    table(_ENTRIES, [_entry_row(entry) for entry in entries])
+
+
+@saga.command()
+@click.argument("id")
+@click.option("--reason", default=CANCELLED, metavar="NAME", help="A name, not a sentence: it is audited.")
+@json_option
+@store_options
+@pass_session
+def cancel(session: Session, id: str, reason: str, as_json: bool) -> None:
+    """Have a running saga undone. After its pivot that can no longer be done."""
+    sagas = session.sagas
+    run = _known(sagas, id)
+    if not sagas.cancel(run.saga_id, reason):
+        raise Failed(f"saga {id} cannot be cancelled: it is {_find(sagas, id).state}, or past its pivot")
+    _tell(sagas, id, as_json)
+
+
+@saga.command()
+@click.argument("id")
+@json_option
+@store_options
+@pass_session
+def resume(session: Session, id: str, as_json: bool) -> None:
+    """Try again what a stuck saga gave up, with new budgets."""
+    sagas = session.sagas
+    run = _known(sagas, id)
+    if not sagas.resume(run.saga_id):
+        raise Failed(f"saga {id} cannot be resumed: it is {_find(sagas, id).state}, not stuck")
+    _tell(sagas, id, as_json)
+
+
+@saga.command()
+@click.argument("id")
+@click.argument("step")
+@json_option
+@store_options
+@pass_session
+def resolve(session: Session, id: str, step: str, as_json: bool) -> None:
+    """Say that what a stuck saga gave up in STEP was done by hand."""
+    sagas = session.sagas
+    run = _known(sagas, id)
+    if not sagas.resolve(run.saga_id, step):
+        raise Failed(f"saga {id} has given up nothing in step {step!r}")
+    _tell(sagas, id, as_json)
+
+
+def saga_document(run: SagaRun) -> dict[str, Any]:
+    """The saga for a JSON document."""
+    return {
+        **plain(run),
+        "saga_id": str(run.saga_id),
+        "data": masked(run.data),
+        "steps": [_step_document(step) for step in run.steps],
+    }
+
+
+def _step_document(step: StepRecord) -> dict[str, Any]:
+    return {**plain(step._asdict()), "result": masked(step.result)}
+
+
+def _find(sagas: Sagas, id: str) -> SagaRun:
+    """Raises NotFound."""
+    try:
+        run = sagas.get(UUID(id))
+    except ValueError:
+        raise WrongUsage(f"{id!r} is no id of a saga; `holdfast saga list` shows them") from None
+    if run is None:
+        raise NotFound(f"there is no saga {id}")
+    return run
+
+
+def _known(sagas: Sagas, id: str) -> SagaRun:
+    """Raises Failed for a saga whose definition is not here."""
+    run = _find(sagas, id)
+    if not sagas.knows(run):
+        raise Failed(f"nobody here knows saga {run.definition!r} in version {run.version}; give --app of its program")
+    return run
+
+
+def _tell(sagas: Sagas, id: str, as_json: bool) -> None:
+    run = _find(sagas, id)
+    if as_json:
+        document(saga_document(run))
+    elif run.state == SagaState.RUNNING and run.reason is not None:
+        say(f"saga {id} is undone if its pivot, which is being called, does not succeed")
+    else:
+        say(f"saga {id} is {run.state}")
+
+
+def _row(run: SagaRun, now: datetime) -> Sequence[Any]:
+    at = [step.name for step in run.steps if step.state not in _UNTOUCHED]
+    return (
+        run.saga_id,
+        f"{run.definition} {run.version}",
+        run.state,
+        at[-1] if at else "",
+        ago(run.started_at, now),
+        run.subject_id,
+        run.reason,
+    )
+
+
+def _entry_row(entry: OutboxEntry) -> Sequence[Any]:
+    return (
+        entry.entry_id,
+        entry.step,
+        entry.direction,
+        entry.operation,
+        entry.status,
+        entry.attempts,
+        entry.last_error,
+    )
+
+
+def _entry_document(entry: OutboxEntry) -> dict[str, Any]:
+    values = entry.model_dump(mode="json")
+    return {name: values[name] for name in _SHOWN}
+
+
+_SHOWN: Final = (
+    "entry_id", "step", "direction", "operation", "resolver", "status", "attempts", "last_error", "enqueued_at",
+    "last_attempt_at", "next_attempt_at",
+)  # fmt: skip
