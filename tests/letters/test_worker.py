@@ -119,6 +119,28 @@ def test_it_starts_again_after_a_stop() -> None:
     assert worker.stop(PATIENCE_S)
 
 
+def test_a_stop_in_the_moment_between_two_looks_is_not_slept_over() -> None:
+    worker = Worker(Kit(clock=ManualClock(auto=False)).replayer)  # in whose waits no time passes
+
+    class JustTooLate(threading.Event):
+        """Is set right after somebody has asked."""
+
+        asked = False
+
+        def is_set(self) -> bool:
+            was = super().is_set()
+            if not self.asked:
+                self.asked = True
+                worker.stop(0)
+            return was
+
+    worker._stop = JustTooLate()
+    running = threading.Thread(target=worker.run, daemon=True)
+    running.start()
+    running.join(PATIENCE_S)
+    assert not running.is_alive()
+
+
 async def test_as_a_task_it_replays_async_functions_on_its_own_loop() -> None:
     kit = Kit(clock=ManualClock(auto=False))
     loop = asyncio.get_running_loop()

@@ -113,8 +113,7 @@ class Worker:
         self._open()
         try:
             wait = self._policy.poll_s
-            while not self._stop.is_set():
-                self._wake.clear()
+            while self._goes_on(self._wake):
                 wait = self.pause_s(self.run_once(), wait)
                 looked = self._clock.monotonic()
                 if self._clock.wait(self._wake, wait):
@@ -162,8 +161,7 @@ class Worker:
         await asyncio.to_thread(self._open)
         wait = self._policy.poll_s
         try:
-            while not self._stop.is_set():
-                woken.clear()
+            while self._goes_on(woken):
                 wait = self.pause_s(await _to_the_end(asyncio.to_thread(self.run_once), self._stop.set), wait)
                 looked = self._clock.monotonic()
                 if await _either(woken.wait(), self._clock.asleep(wait)):
@@ -174,6 +172,11 @@ class Worker:
             self._also = None
             self._replayer.loops.lend(None)
             self._close()
+
+    def _goes_on(self, woken: Any) -> bool:
+        """Whether to look again. Cleared before it is asked: whoever stops it sets first one and then the other."""
+        woken.clear()
+        return not self._stop.is_set()
 
     def pause_s(self, report: WorkReport, last: float) -> float:
         """How long to wait after this look: short after work, twice as long each time there is none."""
