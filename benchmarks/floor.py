@@ -430,7 +430,7 @@ def to_async(factory: Callable[..., Call]) -> Callable[..., Call]:
     source = re.sub(r"\bdef (call|again)\(", r"async def \1(", source)
     source = re.sub(r"(?<!def )\b(fn|again)\(x", r"await \1(x", source)
     scope: dict[str, Any] = {}
-    exec(source, globals(), scope)
+    exec(source, factory.__globals__, scope)
     return scope[factory.__name__]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -208,12 +209,15 @@ def time_calls(contender: Any, row: Row, colour: str, samples: int, seconds: flo
 
 
 def time_startup(contender: Any, row: Row, samples: int) -> list[float]:
-    """Milliseconds a snippet takes in a fresh interpreter, beyond the interpreter's own start."""
+    """Milliseconds of processor time that a snippet takes in a fresh interpreter, beyond its own start."""
     code = getattr(contender, row.policy)
-    script = f"from time import perf_counter as now\nstart = now()\n{code}\nprint((now() - start) * 1e3)"
+    script = f"from time import process_time as now\nstart = now()\n{code}\nprint((now() - start) * 1e3)"
+
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
     def run() -> float:
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr.strip().splitlines()[-1])
         return float(done.stdout)
@@ -240,7 +244,7 @@ def weigh(contender: Any, row: Row) -> list[float]:
 
 def measure(contender: Any, row: Row, colour: str, samples: int, seconds: float) -> list[float]:
     if row.shape is Shape.STARTUP:
-        return time_startup(contender, row, samples)
+        return time_startup(contender, row, min(samples, 3))
     if row.shape is Shape.MEMORY:
         return weigh(contender, row)
     return time_calls(contender, row, colour, samples, seconds)

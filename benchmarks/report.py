@@ -12,9 +12,10 @@ from typing import Any
 from benchmarks.rows import BOTH, LEAN_LIMIT, ROWS, Row
 from benchmarks.run import HERE, Results
 
-MINE = ("bare", "floor", "lean", "ours", "bare (peers)")
+MINE = ("bare", "floor", "least", "lean", "ours", "bare (peers)")
 RATIOS = ("peer / ours", "lean / floor", "ours / bare")
 SUMMARY = ("row", "colour", "bare", "floor", "lean", "ours", "best peer", "which", *RATIOS)
+LEAST = ("row", "colour", "floor", "least", "ours", "best peer", "peer / least", "ours / least")
 BAR = ("row", "colour", "what", "bar", "measured", "")
 Table = list[list[str]]
 
@@ -101,6 +102,19 @@ def summary(measured: Iterable[Line]) -> Table:
         ]
         for line in measured
     ]
+
+
+def least(measured: Iterable[Line]) -> Table:
+    """What context and metrics cost at the least, in the rows where that was measured."""
+    table = []
+    for line in measured:
+        value = line.values.get("least")
+        if value:
+            cells = [line.cell(label) for label in ("floor", "least", "ours")]
+            best = line.best[1] if line.best else None
+            ratios = [ratio(over(best, value)), ratio(over(line.values.get("ours"), value))]
+            table.append([*line.title, *cells, figure(best), *ratios])
+    return table
 
 
 def all_peers(measured: list[Line]) -> tuple[list[str], Table]:
@@ -192,6 +206,7 @@ def page(results: Results, settings: str) -> str:
         summary=markdown_table(SUMMARY, summary(measured)),
         peers=markdown_table(*all_peers(measured)),
         bar=markdown_table(BAR, judged),
+        least=markdown_table(LEAST, least(measured)),
         verdict=f"{met} of the {len(judged)} targets below are met.",
         bare=", ".join(figure(value) or "?" for value in bare),
         trouble="\n".join(f"- {line}" for line in complaints(results) or ["None."]),

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from benchmarks.floor import Bare, Floor
+from benchmarks.least import Least
 from benchmarks.measure import measure
 from benchmarks.rows import BY_KEY, ROWS, Row
 
@@ -16,7 +17,7 @@ def offers(contender: Any, row: Row, colour: str) -> bool:
 
 
 def serve(side: str) -> None:
-    contenders: list[Any] = [Bare(), Floor()] if side == "ours" else [Bare()]
+    contenders: list[Any] = [Bare(), Floor(), Least()] if side == "ours" else [Bare()]
     complaint = ""
     try:
         contenders += import_module(f"benchmarks.{side}").CONTENDERS

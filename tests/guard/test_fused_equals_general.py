@@ -67,6 +67,17 @@ class Hinted(OSError):
         self.retry_after = 1.0
 
 
+class Own(OSError):
+    """A type of the user's own, which has nothing to say about retrying."""
+
+
+class Marked(OSError):
+    def __new__(cls) -> Any:
+        error = OSError("marked")
+        error.add_note("seen before")
+        return error
+
+
 class Judged(OutcomeError):
     """What a guard around another one sees of an outcome without an error."""
 
@@ -79,6 +90,8 @@ ENDS: dict[str, Any] = {
     "transient": OSError,
     "timeout": TimeoutError,
     "terminal": TypeError,
+    "own": Own,
+    "marked": Marked,
     "hinted": Hinted,
     "passed": Passed,
     "interrupted": Interrupted,
@@ -252,7 +265,15 @@ class World:
     """A guard with everything it depends on, and a log of what could be seen."""
 
     def __init__(
-        self, policies: tuple[Any, ...], others: tuple[Any, ...], context: Any, colour: Any, form: str, *, fused: bool
+        self,
+        policies: tuple[Any, ...],
+        others: tuple[Any, ...],
+        context: Any,
+        metrics: bool,
+        colour: Any,
+        form: str,
+        *,
+        fused: bool,
     ) -> None:
         self.colour = colour
         self.form = form
@@ -268,8 +289,10 @@ class World:
             "passthrough": (Passed,),
             "fused": fused,
             "context": context,
+            "metrics": metrics,
         }
         self.context = context
+        self.timed = metrics or form != "call"
         self.guard = Guard("x", *(policy for policy in policies if policy is not None), **options)
         self.other = Guard("other", *others, **options)
         retry = self.other.plan.first(RetryStrategy)
@@ -334,6 +357,8 @@ class World:
             hint, notes = getattr(error, "retry_after", None), getattr(error, "__notes__", None)
             self.log.append(("raised", type(error), type(error.__cause__), hint, notes))
             self.below = error
+            if isinstance(error, asyncio.CancelledError) and is_being_cut():
+                raise  # who swallows a cut makes it a race between the limits around it
         finally:
             for scope in reversed(scopes):
                 scope.__exit__(None, None, None)
@@ -359,6 +384,14 @@ class World:
         if (retry := self.strategy("retry")) is not None and retry.budget is not None:
             seen["budget"] = retry.budget.figures()
         return seen
+
+
+def is_being_cut() -> bool:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def seen(result: Any) -> Any:
@@ -394,22 +427,25 @@ def history(guards: tuple[Any, ...], trace: Any, is_async: bool, form: str, *, f
     return world
 
 
-def heard(event: GuardEvent) -> Any:
+def heard(event: GuardEvent, timed: bool) -> Any:
     """What a listener can tell of an event; None where the paths may differ.
 
-    Who begins to listen while the first attempt of a call is under way is not told if that one succeeds.
+    Who begins to listen while the first attempt of a call is under way is not told if that one succeeds. And where
+    nobody has asked for times, those of attempts before may be unknown to who comes late.
     """
     if isinstance(event, CallCompleted) and event.outcome is OutcomeKind.SUCCESS and event.attempts == 1:
         return None
     if isinstance(event, AttemptCompleted) and event.outcome is OutcomeKind.SUCCESS and event.number == 0:
         return None
     fields = {name: getattr(event, name) for name in event.field_names() if not name.endswith("call_id")}
+    if not timed:
+        fields = {name: value for name, value in fields.items() if name not in ("service_s", "duration_s")}
     return type(event).__name__, fields
 
 
 def show(world: World) -> Any:
     counted = world.metrics.snapshot()
-    told = [said for event in world.recorder.events if (said := heard(event)) is not None]
+    told = [said for event in world.recorder.events if (said := heard(event, world.timed)) is not None]
     return world.log, world.clock.slept, told, {key: value for key, value in counted.items() if key != "duration_s"}
 
 
@@ -430,7 +466,7 @@ def slow_calls(*policies: Any, times: int = 1) -> dict[str, Any]:
 @example(**slow_calls(Breaker(consecutive(1)), times=2))  # the refusal had no cause
 @given(policies=policy_sets, trace=traces, form=st.sampled_from(["run", "call", "decorated"]))
 def test_random_traces_come_to_the_same_on_both_paths(is_async: bool, policies: Any, trace: Any, form: str) -> None:
-    compare((policies, OTHERS, True), trace, is_async, form)
+    compare((policies, OTHERS, True, True), trace, is_async, form)
 
 
 @pytest.mark.torture
@@ -440,13 +476,14 @@ def test_random_traces_come_to_the_same_on_both_paths(is_async: bool, policies: 
     policies=short_policy_sets,
     others=others,
     context=st.sampled_from([True, "always", False]),
+    metrics=st.sampled_from([True, True, False]),
     trace=short_traces,
     form=st.sampled_from(["run", "call", "decorated"]),
 )
 def test_random_traces_of_prompt_retries_come_to_the_same_on_both_paths(
-    is_async: bool, policies: Any, others: Any, context: Any, trace: Any, form: str
+    is_async: bool, policies: Any, others: Any, context: Any, metrics: bool, trace: Any, form: str
 ) -> None:
-    compare((policies, others, context), trace, is_async, form)
+    compare((policies, others, context, metrics), trace, is_async, form)
 
 
 def compare(guards: tuple[Any, ...], trace: Any, is_async: bool, form: str) -> None:
@@ -469,7 +506,9 @@ def test_random_traces_come_to_the_same_in_both_colours_where_nothing_is_cut(pol
     trace = [
         uncut(action) for action in trace if not (isinstance(action, Replace) and isinstance(action.policy, Timeout))
     ]
-    sync, loop = (history((policies, OTHERS, True), trace, is_async, "run", fused=True) for is_async in (False, True))
+    sync, loop = (
+        history((policies, OTHERS, True, True), trace, is_async, "run", fused=True) for is_async in (False, True)
+    )
     for left, right in zip(sync.log, loop.log, strict=False):
         assert left == right
     assert show(sync) == show(loop)

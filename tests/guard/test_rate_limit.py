@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dis
 
 import pytest
 
@@ -17,9 +18,11 @@ from holdfast import (
     Retry,
     TypedKey,
     consecutive,
+    current_context,
     deadline,
     use_context,
 )
+from holdfast.guard.rate_limit import UNDIVIDED
 from holdfast.testing.clock import ManualClock
 from tests.guard.colours import Interrupted
 
@@ -252,3 +255,59 @@ def test_a_limiter_may_be_shared_by_instance(colour, guard_of, up):
 
 def test_the_seeds_strategy_allows_ten_at_once_by_default(colour, guard_of, up):
     assert kinds(colour, guard_of(RateLimiterStrategy("api")), up, 11) == ["success"] * 10 + ["rejected"]
+
+
+CALLS_NOTHING = (
+    "LOAD_", "STORE_", "BINARY_OP", "COMPARE_OP", "POP_JUMP_FORWARD_", "POP_JUMP_IF_", "JUMP_FORWARD", "COPY", "SWAP",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_no_other_thread_runs_while_the_fused_path_takes_a_token(guard_of, is_async):
+    # CPython changes threads where a function is called or begins, and where a loop goes round; nowhere else.
+    def fn() -> str: ...
+
+    async def afn() -> str: ...
+
+    guarded = guard_of(RateLimit(1.0, burst=3), fused=True)(afn if is_async else fn)
+    code = list(dis.get_instructions(guarded))
+    if not UNDIVIDED:
+        assert "hold_" in guarded.__holdfast_source__
+        return
+    begins = next(i for i, step in enumerate(code) if step.argval == "busy")
+    ends = [i for i, step in enumerate(code) if step.opname == "STORE_ATTR" and step.argval == "taken"]
+    assert len(ends) == 2  # from a full bucket, and from what is left of the burst
+    for end in ends:
+        met = on_the_way(code, begins, end)
+        assert {"LOAD_ATTR", "STORE_ATTR", "BINARY_OP"} <= met
+        assert not [name for name in met if not name.startswith(CALLS_NOTHING)]
+
+
+def on_the_way(code, begins, end):
+    """The instructions on every way from the first to the last; to leave for `divert` is no such way."""
+    offsets = {step.offset: i for i, step in enumerate(code)}
+    met, ways = set(), [(begins,)]
+    while ways:
+        way = ways.pop()
+        step = code[way[-1]]
+        if way[-1] == end:
+            met |= {code[i].opname for i in way}
+        elif way[-1] < end and way[-1] not in way[:-1] and not step.opname.startswith(("RETURN", "RAISE")):
+            ways += [(*way, offsets[step.argval])] if "JUMP" in step.opname else []
+            ways += [(*way, way[-1] + 1)] if step.opname != "JUMP_FORWARD" else []
+    return met
+
+
+def test_the_fused_path_keeps_off_a_bucket_that_somebody_is_busy_with(colour, guard_of):
+    guard = guard_of(RateLimit(1.0, burst=3), fused=True)
+    limiter = guard.plan.first(RateLimiterStrategy).bucket
+
+    def look():
+        return current_context() is not None  # there is one on the general path only
+
+    fn = colour.fn(look)
+    assert colour.run(guard, fn).value is False
+    with limiter._alone():
+        assert colour.run(guard, fn).value is True
+    assert colour.run(guard, fn).value is False
+    assert colour.run(guard, fn).kind is K.REJECTED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from datetime import timedelta
 
 import pytest
 
@@ -49,6 +50,24 @@ def test_attempts_tell_their_delay_their_error_and_whether_one_follows(colour, g
     assert [severity for (severity,) in told(recorder, "severity")] == [
         Severity.WARNING, Severity.WARNING, Severity.INFO,
     ]  # fmt: skip
+
+
+def test_the_attempt_before_a_refusal_is_the_last_one(colour, guard_of, recorder):
+    guard = guard_of(Retry(attempts=5, base=0), Breaker(consecutive(2)))
+    guard.telemetry.register(recorder)
+    assert colour.run(guard, colour.fn([DOWN])).reason == "circuit_open"
+    assert told(recorder, "number", "last", "severity") == [(0, False, Severity.WARNING), (1, True, Severity.ERROR)]
+
+
+def test_an_attempt_that_is_told_late_says_when_its_retry_was_decided_on(colour, guard_of, clock, recorder):
+    guard = guard_of(Retry(attempts=2, base=3, jitter="none"), Breaker(consecutive(9)))
+    guard.telemetry.register(recorder)
+    began = clock.wall()
+    colour.run(guard, colour.fn([Slow(clock, 2, DOWN), DOWN]))
+    assert told(recorder, "number", "last", "at") == [
+        (0, False, began + timedelta(seconds=2)),
+        (1, True, began + timedelta(seconds=5)),
+    ]
 
 
 def test_the_last_failure_is_the_loud_one(colour, guard_of, recorder):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import traceback
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from holdfast import (
     CallCompleted,
     CallInterrupted,
     CircuitState,
+    CircuitStateChanged,
     Guard,
     InMemoryMetrics,
     OutcomeKind,
@@ -28,6 +30,7 @@ from holdfast import (
 )
 from holdfast.core.context import CURRENT
 from holdfast.guard.call import IDEMPOTENT
+from holdfast.guard.short_way import MAX_STEPS
 from tests.guard.colours import Interrupted, reached
 
 K = OutcomeKind
@@ -82,6 +85,105 @@ def test_a_hint_after_two_plain_failures_is_waited_for_and_no_attempt_is_lost(co
 
 def test_the_last_attempts_hint_is_told(colour, guard_of):
     assert colour.run(guard_of(PROMPT), colour.fn([OSError, OSError, Hinted])).retry_after == 2.0
+
+
+class Own(OSError):
+    """A type of the user's own."""
+
+
+class Sealed(OSError):
+    def __setattr__(self, name, value):
+        raise AttributeError(name)
+
+    def add_note(self, note):
+        raise TypeError("sealed")
+
+
+def test_an_error_of_the_users_own_type_is_retried_like_any_other(colour, guard_of):
+    with pytest.raises(Own) as caught:
+        colour.call(guard_of(PROMPT), colour.fn([Own, OSError, Own]))
+    assert caught.value.__notes__ == ["holdfast: 3 attempts (Own, OSError, Own)"]
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_an_attribute_that_was_set_on_a_plain_error_is_heeded(colour, guard_of, clock, attempt):
+    later = OSError("later")
+    later.retry_after = 3.0
+    steps = [OSError(), OSError(), "up"]
+    steps[attempt] = later
+    outcome = colour.run(guard_of(PROMPT), colour.fn(steps))
+    assert (outcome.value, outcome.attempts, clock.slept) == ("up", 3, [3.0])
+
+
+def test_a_note_that_is_there_stays_and_the_story_is_told_once(colour, guard_of):
+    down = OSError("down")
+    down.add_note("by the user")
+    for _ in range(2):
+        with pytest.raises(OSError, match="down"):
+            colour.call(guard_of(PROMPT), colour.fn([down]))
+    assert down.__notes__ == ["by the user", "holdfast: 3 attempts (OSError, OSError, OSError)"]
+
+
+def test_an_error_that_takes_no_notes_is_raised_all_the_same(colour, guard_of):
+    with pytest.raises(Sealed):
+        colour.call(guard_of(PROMPT), colour.fn([Sealed]))
+
+
+def test_a_terminal_failure_ends_the_call_at_once_and_has_no_story(colour, guard_of):
+    fn = colour.fn([TypeError("bug")])
+    with pytest.raises(TypeError) as caught:
+        colour.call(guard_of(PROMPT), fn)
+    assert (fn.calls, hasattr(caught.value, "__notes__")) == (1, False)
+
+
+def test_the_raised_exception_shows_the_guard_once(colour, guard_of):
+    def fail():
+        raise OSError
+
+    async def afail():
+        raise OSError
+
+    guarded = guard_of(PROMPT, fused=True)(afail if colour.is_async else fail)
+    with pytest.raises(OSError) as caught:  # noqa: PT011  # any will do
+        colour.plain(guarded)
+    names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert names.count("guarded") == 1
+    assert names[-1] == ("afail" if colour.is_async else "fail")
+
+
+def test_types_without_end_do_not_fill_the_memory(colour, guard_of):
+    guard = guard_of(PROMPT, fused=True)
+    for number in range(MAX_STEPS):
+        made = type(f"Made{number}", (OSError,), {})
+        assert colour.run(guard, colour.fn([made])).attempts == 3
+    assert steps_of(guard.plan.short_way.first) <= MAX_STEPS + 1
+    outcome = colour.run(guard, colour.fn([type("Late", (OSError,), {}), KeyError, "up"]))
+    assert (outcome.value, kinds(outcome)) == ("up", [K.TRANSIENT_FAILURE, K.TRANSIENT_FAILURE, K.SUCCESS])
+
+
+def steps_of(step: Any) -> int:
+    return 1 + sum(steps_of(after) for after in step.values())
+
+
+def test_an_interrupt_in_a_listener_leaves_no_context_behind(colour, guard_of):
+    guard = guard_of(Retry(attempts=5, base=0), Breaker(consecutive(2)))
+
+    class Impatient:
+        quiet, wants = True, (CircuitStateChanged,)
+
+        def on_event(self, event):
+            raise Interrupted
+
+    guard.telemetry.register(Impatient())
+
+    def body():
+        seen = CURRENT.get()
+        try:
+            yield colour.inner(guard, colour.fn([OSError]))
+        except Interrupted:
+            return CURRENT.get() is seen
+
+    assert colour.run(guard_of(name="around"), colour.fn(body)).value is True
 
 
 def test_a_retry_below_another_one_defers_to_it(colour, guard_of):

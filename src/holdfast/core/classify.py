@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
@@ -35,9 +36,12 @@ _NOT_SENT: Final = frozenset(
         "NewConnectionError", "NameResolutionError", "ConnectTimeoutError",
     }
 )  # fmt: skip
-# Built-in exceptions say nothing about retrying, unless somebody set an attribute on one.
+# Built-in exceptions say nothing about retrying, unless somebody set an attribute on one; their types cannot change.
+_IMMUTABLE_TYPE: Final = 1 << 8
 _MUTE: Final = frozenset(
-    {Exception, ValueError, RuntimeError, KeyError, LookupError, OSError, ConnectionError, TimeoutError}
+    found
+    for found in vars(builtins).values()
+    if isinstance(found, type) and issubclass(found, BaseException) and found.__flags__ & _IMMUTABLE_TYPE
 )
 _UNAUTHENTICATED: Final = frozenset({401, 407})
 
@@ -140,6 +144,11 @@ def retry_after_hint(subject: Any, now: datetime | Callable[[], datetime] | None
         return _header_seconds(value, (now() if callable(now) else now) or _date(_header(headers, "Date")))
     except Exception:  # properties of a foreign object; a hint is never worth failing a call
         return None
+
+
+def may_hint(error_type: type[BaseException]) -> bool:
+    """Whether exceptions of that type may ask to be retried later although no attribute was set on them."""
+    return error_type not in _MUTE
 
 
 def was_not_sent(error: BaseException) -> bool:

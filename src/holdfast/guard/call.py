@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
 from holdfast.core.classify import Classifier, ResultClassifier, default_classify
@@ -210,8 +211,8 @@ class Call:
     """The running state of one call: who it is, how it waits, what its attempts came to."""
 
     __slots__ = (
-        "_call_id", "args", "circuit", "cut", "deadline", "delay", "driver", "fn", "kwargs", "operation_key",
-        "properties", "replay", "reported", "retry_domain", "setting", "started", "trail", "wait",
+        "_call_id", "args", "circuit", "cut", "deadline", "decided_at", "delay", "driver", "fn", "kwargs",
+        "operation_key", "properties", "replay", "reported", "retry_domain", "setting", "started", "trail", "wait",
     )  # fmt: skip
 
     def __init__(
@@ -241,6 +242,7 @@ class Call:
         self.cut = 0  # time limits of ours that have fired and are not absorbed yet
         self.trail: list[Attempt] = [] if replay is None else replay.trail
         self.reported = 0  # how many of them the listeners know
+        self.decided_at: datetime | None = None  # when it was clear what follows those that they do not know
         self.wait = 0.0  # time queued for admission before the attempt to come
         self.delay = 0.0  # backoff before it
         self.started = setting.clock.monotonic() if replay is None else replay.began
@@ -313,6 +315,7 @@ class Call:
         if not self.setting.hub.loud:
             return
         untold, self.reported = self.trail[self.reported :], len(self.trail)
+        at, self.decided_at = self.decided_at, None
         for attempt in untold:
             error = None if attempt.error is None else type(attempt.error).__name__
             event = AttemptCompleted(
@@ -330,4 +333,5 @@ class Call:
                 error_type=error,
                 reason=attempt.error.reason if isinstance(attempt.error, GuardRejected) else None,
             )
+            event.at = at
             self.setting.hub.emit_loud(event)

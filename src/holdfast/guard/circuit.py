@@ -103,7 +103,7 @@ class LiveCircuit(Circuit):
             remote = None if self.gate else self.remote
             if remote is not None:
                 remote.asked(answer, now)
-            told = self._changes is not None and self._collect()
+            told = self.changes is not None and self._collect()
         if told:
             self._tell()
         if remote is not None:
@@ -121,7 +121,7 @@ class LiveCircuit(Circuit):
         """Give a permit back with what was learned."""
         with self._lock:
             self.settle(permit, evidence, now, duration, error)
-            told = self._changes is not None and self._collect()
+            told = self.changes is not None and self._collect()
         if told:
             self._tell()
         if self.remote is not None:
@@ -133,9 +133,16 @@ class LiveCircuit(Circuit):
         lock.acquire()  # half the price of `with`, on the path of every call under a ratio
         try:
             self.heed_success(permit, now, duration)
-            told = self._changes is not None and self._collect()
+            told = self.changes is not None and self._collect()
         finally:
             lock.release()
+        if told:
+            self._tell()
+
+    def tell_changes(self) -> None:
+        """Tell what has changed, for whoever has heeded a success under the lock."""
+        with self._lock:
+            told = self._collect()
         if told:
             self._tell()
 

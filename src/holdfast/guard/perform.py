@@ -1,21 +1,19 @@
 """The seam that every call on the general path runs through, whatever guards it.
 
 `perform` checks the deadline, publishes the context, walks the chain of strategies, and tells telemetry exactly once
-how it ended. `ShortWay` spares a call that fails plainly all but the last of these.
+how it ended.
 """
 
 from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Literal
 
-from holdfast.core.classify import default_classify, plain_kind, retry_after_hint
 from holdfast.core.context import (
     CONTEXT,
     CURRENT,
     LIMIT,
-    PARENT,
     Link,
     ResilienceContext,
     ambient_deadline,
@@ -24,28 +22,11 @@ from holdfast.core.context import (
     new_link,
     withdraw,
 )
-from holdfast.core.outcome import Outcome, OutcomeKind, outcome_of
+from holdfast.core.outcome import Outcome
 from holdfast.errors import DeadlineExpired
-from holdfast.guard.call import (
-    ENDPOINT,
-    Attempt,
-    Call,
-    Next,
-    Replay,
-    ResilienceStrategy,
-    Setting,
-    TimeLimit,
-    attempt_of,
-)
+from holdfast.guard.call import ENDPOINT, Call, Next, ResilienceStrategy, Setting, TimeLimit
 from holdfast.guard.invoke import invoke
-from holdfast.machine.retry import Retry, is_last, repeats_at_once
 from holdfast.telemetry.events import CallCompleted, CallInterrupted
-
-if TYPE_CHECKING:
-    from holdfast.guard.fuse import Parts
-    from holdfast.guard.plan import Plan
-
-SUCCESS: Final = OutcomeKind.SUCCESS  # looking it up costs as much as a call
 
 
 async def perform(call: Call, chain: Next) -> Outcome[Any]:
@@ -182,83 +163,6 @@ def interruption(error: BaseException, setting: Setting) -> Literal["cancelled",
         return "passthrough"
     # By name: asyncio is not loaded for this.
     return "cancelled" if type(error).__name__ == "CancelledError" else "interrupted"
-
-
-class ShortWay:
-    """How a call goes on from a first attempt that failed, under a plan of a Retry and a Breaker at most.
-
-    The fused path makes further attempts itself, at once, for as long as they fail plainly: by an exception that says
-    nothing about retrying, in a call that is nobody else's, with nobody listening. Anything else leaves for `perform`.
-    """
-
-    __slots__ = ("_monotonic", "circuit", "meter", "passthrough", "plan", "policy", "repeats", "wall")
-
-    def __init__(self, plan: Plan, parts: Parts) -> None:
-        self.plan = plan
-        self.policy = Retry(attempts=1) if parts.retry is None else parts.retry.policy
-        self.repeats = repeats_at_once(self.policy)
-        self.circuit = None if parts.breaker is None else parts.breaker.circuit
-        self.meter = plan.setting.meter
-        self.passthrough = plan.setting.passthrough
-        self.wall = plan.setting.clock.wall
-        self._monotonic = plan.setting.clock.monotonic
-
-    @classmethod
-    def of(cls, plan: Plan, parts: Parts | None) -> ShortWay | None:
-        """The short way of a plan, if it has one."""
-        if parts is None or plan.setting.classify is not default_classify or plan.setting.keeper is not None:
-            return None
-        budget = None if parts.retry is None else parts.retry.budget
-        others = (parts.fallback, parts.rate_limit, parts.bulkhead, parts.limit, budget)
-        return cls(plan, parts) if others == (None,) * 5 else None
-
-    def weigh(
-        self,
-        trail: list[Attempt],
-        error: BaseException | None,
-        value: Any,
-        started: float | None,
-        begun: float | None,
-        permit: int,
-        link: Link | None,
-    ) -> int | Outcome[Any] | Replay:
-        """What follows an attempt: another one with this permit, the end with this outcome, or the general path."""
-        ended, circuit = self._monotonic(), self.circuit
-        service = 0.0 if begun is None else ended - begun
-        made = len(trail)
-        kind = self._plain_kind(made + 1, error, link)
-        if kind is None:
-            return Replay(ended - service, ended, permit, link, error, value).after(trail, started)
-        trail.append(attempt_of(made, kind, 0.0, 0.0, service, error, None))
-        if circuit is not None:
-            circuit.finish(permit, kind.evidence, ended, service, error)
-        last = is_last(self.policy, made + 1, kind)
-        if not last and (circuit is None or (permit := circuit.gate)):
-            return permit
-        outcome = outcome_of(kind, value, error, None, {"trail": trail}, None, None, made + 1, None)
-        if not last:  # the retry will meet what the circuit has become
-            replay = Replay(ended - service, ended, permit, link, error)
-            replay.outcome = outcome
-            return replay.after(trail, started)
-        if self.meter is not None and started is not None:
-            self.meter.add(kind, ended - started)
-        return outcome
-
-    def _plain_kind(self, made: int, error: BaseException | None, link: Link | None) -> OutcomeKind | None:
-        """What an attempt came to, if nothing else has to be asked about it."""
-        if self.plan.shut:
-            return None
-        if error is None:
-            return SUCCESS
-        kind = plain_kind(type(error))
-        if self.passthrough and isinstance(error, self.passthrough):
-            return None
-        if kind is None or not (self.repeats or is_last(self.policy, made, kind)):
-            return None
-        # A surrounding call, a context that somebody has looked at, a word against retrying.
-        if link is not None and (link[PARENT] is not None or link[CONTEXT] is not None or len(link) > CONTEXT + 1):
-            return None
-        return kind if retry_after_hint(error, self.wall) is None else None
 
 
 def link_chain(strategies: tuple[ResilienceStrategy, ...]) -> Next:

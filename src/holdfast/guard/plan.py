@@ -20,9 +20,10 @@ from holdfast.guard.circuit import CircuitBreakerStrategy, LiveCircuit
 from holdfast.guard.driver import drive
 from holdfast.guard.fallback import Fallback, FallbackStrategy
 from holdfast.guard.fuse import Parts, fusable, fuse
-from holdfast.guard.perform import ShortWay, bypass, interruption, link_chain, perform, tell_interruption
+from holdfast.guard.perform import bypass, interruption, link_chain, perform, tell_interruption
 from holdfast.guard.rate_limit import RateLimit, RateLimiterStrategy
 from holdfast.guard.retry import RetryStrategy
+from holdfast.guard.short_way import ShortWay, annotate, story_of
 from holdfast.guard.timeout import Timeout, TimeoutStrategy
 from holdfast.machine.adaptive import AdaptiveLimit
 from holdfast.machine.breaker import Breaker
@@ -330,20 +331,9 @@ def failed(outcome: Outcome[Any]) -> BaseException:
     if error is None:
         return OutcomeError(outcome.kind, outcome.detail)
     if attempts > 1:
-        # Once: the same exception object may come by again, through another guard or from a cache.
-        notes = getattr(error, "__notes__", None)
-        if not notes or not any(note.startswith(_NOTE) for note in notes):
-            trail, stopped = outcome.metadata.get("trail", ()), outcome.metadata.get("stopped_by")
-            story = ", ".join([a.kind if a.error is None else type(a.error).__name__ for a in trail])
-            why = "" if stopped is None else f"; stopped by {stopped}"
-            try:
-                error.add_note(f"{_NOTE}{attempts} attempts ({story}){why}")
-            except Exception:  # a frozen exception takes no notes; it is raised all the same
-                pass
+        names = [a.kind if a.error is None else type(a.error).__name__ for a in outcome.metadata.get("trail", ())]
+        annotate(error, story_of(attempts, names, outcome.metadata.get("stopped_by")))
     return error.with_traceback(outcome._traceback)
-
-
-_NOTE: Final = "holdfast: "
 
 
 def delivered(outcome: Outcome[Any]) -> Any:

@@ -11,6 +11,7 @@ from holdfast.core.context import CURRENT, PARENT, ResilienceContext, retried_ab
 from holdfast.core.outcome import Outcome, StoppedBy
 from holdfast.errors import BudgetExhausted
 from holdfast.guard.call import IDEMPOTENT, Call, Next
+from holdfast.guard.invoke import invoke
 from holdfast.machine.breaker import Control
 from holdfast.machine.budget import Budget, BudgetLedger
 from holdfast.machine.retry import Retry, RetrySafety, next_step
@@ -122,7 +123,10 @@ class RetryStrategy:
                 return outcome.evolve(metadata={"stopped_by": step, "trail": call.trail})
             try:
                 if hub.loud:
-                    call.report_attempts(last=False)
+                    if nxt is invoke:
+                        call.report_attempts(last=False)
+                    else:  # something in between may refuse: whether this was the last one will be known then
+                        call.decided_at = call.clock.wall()
                     hub.emit_loud(RetryScheduled(call.operation_key, call.call_id, made - 1, wait))
                 if policy.on_retry is not None:
                     call.ask(policy.on_retry, made - 1, outcome, wait)

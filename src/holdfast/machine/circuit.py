@@ -105,10 +105,11 @@ class Circuit:
     caller may read it instead of acquiring, and settle with that number. `dirty` is True when a success must be
     settled although the policy only heeds successes after a failure. `bar` holds until when everything is refused and
     what opened the circuit, in one object that can be read without a lock; None if the machine must be asked.
+    `changes` are the transitions that nobody has taken yet, None if there are none.
     """
 
     __slots__ = (
-        "_changes", "_tallies", "bar", "changed_at", "control", "dirty", "gate", "generation", "outage", "policy",
+        "_tallies", "bar", "changed_at", "changes", "control", "dirty", "gate", "generation", "outage", "policy",
         "state",
     )  # fmt: skip
 
@@ -123,7 +124,7 @@ class Circuit:
         self.outage: Outage | None = None
         # Most circuits never see a failure, so everything else is made when it is needed.
         self._tallies: tuple[Tally, ...] | None = None
-        self._changes: list[Change] | None = None
+        self.changes: list[Change] | None = None
 
     @property
     def next_test(self) -> float | None:
@@ -292,9 +293,9 @@ class Circuit:
 
     def take_changes(self) -> tuple[Change, ...]:
         """The transitions since the last time, in order; each is handed out once."""
-        if self._changes is None:
+        if self.changes is None:
             return ()
-        changes, self._changes = tuple(self._changes), None
+        changes, self.changes = tuple(self.changes), None
         return changes
 
     def snapshot(self, now: float) -> dict[str, Any]:
@@ -396,7 +397,7 @@ class Circuit:
             self.changed_at = now
             error = None if outage is None else outage.opened_by
             change = Change(before, after, trigger, self.generation, now, failures, error)
-            self._changes = [*(self._changes or ()), change]
+            self.changes = [*(self.changes or ()), change]
 
     def _set_gate(self) -> None:
         auto = self.control is AUTO
