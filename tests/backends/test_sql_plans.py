@@ -9,7 +9,9 @@ from typing import NamedTuple
 import psycopg
 import pytest
 
-from holdfast.backends.sql.plans import Plans, Read
+from holdfast.backends.sql.pages import Read
+from holdfast.backends.sql.plans import Plans
+from holdfast.backends.sql.postgres import PostgresDatabase
 from holdfast.backends.sql.reading import Question
 from holdfast.backends.sql.store import SqlStore
 from holdfast.backends.sql.where import ask
@@ -96,13 +98,16 @@ def plan_of(store: SqlStore, where: Where, by: str, *, descending: bool, after: 
         with sqlite3.connect(store.address.path) as connection:
             found = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", statement.arrange(values)).fetchall()
             return "\n".join(row[3] for row in found)
-    with psycopg.connect(store.address.url) as connection:
+    assert isinstance(store._database, PostgresDatabase)
+    session = store._database._connect()
+    try:
         # The plan that is used again and again does not know the values.
-        connection.execute("SET plan_cache_mode = force_generic_plan")
-        connection.execute(f"PREPARE page AS {statement.sql}")
+        session.execute(f"PREPARE page AS {statement.sql}")
         given = ", ".join(["NULL"] * len(statement.arrange(values)))
-        found = connection.execute(f"EXPLAIN (COSTS OFF) EXECUTE page{f'({given})' if given else ''}").fetchall()
+        found = session.execute(f"EXPLAIN (COSTS OFF) EXECUTE page{f'({given})' if given else ''}")
         return "\n".join(row[0] for row in found)
+    finally:
+        session.close()
 
 
 @pytest.mark.parametrize("descending", [False, True], ids=["up", "down"])
@@ -133,6 +138,29 @@ def test_postgresql_reads_pages_in_the_order_of_an_index(
         assert "Index" in plan, plan
     else:
         assert plan.count("Limit") >= (2 if "lanes" not in page else 4), plan
+
+
+@pytest.mark.parametrize("descending", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("after", [None, AFTER], ids=["first", "next"])
+def test_postgresql_takes_the_best_index_also_where_another_one_seems_as_good(
+    after: Cursor | None, descending: bool
+) -> None:
+    """Every other row is in the lane, as far as the planner knows; of those that come next perhaps none is."""
+    store = SqlStore(server().fresh_database(), kinds=[JOB], durable=False)
+    store.create_tables()
+    store.commit([Insert(JOB, job(at)._replace(state="new", lane=f"l{at % 2}")) for at in range(20_000)])
+    with psycopg.connect(store.address.url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
+    plan = plan_of(store, equal(lane="l0", state="new"), "made_at", descending=descending, after=after)
+    store.close()
+    assert "holdfast_job_lane_state_made_at_idx" in plan, plan
+    assert "Filter" not in plan, plan
+
+
+def test_what_is_rare_is_found_by_its_own_index(postgres: SqlStore) -> None:
+    where = equal(lane="l1", state="new", id="00020")
+    plan = plan_of(postgres, where, "made_at", descending=False, after=None)
+    assert "holdfast_job_pkey" in plan, plan
 
 
 def test_records_without_a_value_to_sort_by_are_not_in_the_index(sqlite: SqlStore) -> None:

@@ -8,11 +8,24 @@ from typing import Any
 
 import pytest
 
+from holdfast.backends.memory import MemoryStore
 from holdfast.breakers.data import CircuitBreakerStateData, CircuitBreakerStateEnum
 from holdfast.breakers.repository import CircuitBreakerStateRepository
 from holdfast.testing.clock import ManualClock
 
 Breakers = CircuitBreakerStateRepository
+
+
+class Reading(MemoryStore):
+    """Counts what is read by id."""
+
+    reads = 0
+
+    def get(self, kind, ids):
+        self.reads += 1
+        return super().get(kind, ids)
+
+
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 STATES = ("closed", "open", "half_open")
 
@@ -581,3 +594,40 @@ def test_a_change_of_state_or_pin_wakes_whoever_follows(store, breakers):
         step()
         assert len(woken) == expected
     subscription.close()
+
+
+def test_who_changes_a_breaker_alone_reads_it_once(clock):
+    store = Reading(clock)
+    breakers = Breakers(store)
+    for _ in range(3):
+        breakers.record_failure("api")
+    assert breakers.record_failure_with_open_check("api", 4).did_open
+    assert store.reads == 1
+
+
+def test_what_others_count_is_counted_also_by_who_has_counted_before(store):
+    breakers, others = Breakers(store), Breakers(store)
+    for number in range(1, 6):
+        assert breakers.record_failure("api").failure_count == 2 * number - 1
+        assert others.record_failure("api").failure_count == 2 * number
+    others.set_manual_control("api", "open")
+    assert not breakers.try_acquire_half_open_slot("api", 3, 60)[0]
+
+
+def test_a_breaker_that_was_forgotten_and_made_anew_owes_nothing_to_the_old_one(store, clock):
+    breakers, others = Breakers(store), Breakers(store)
+    assert breakers.record_failure("api").failure_count == 1
+    assert others.delete_state("api")
+    clock.advance(0.001)
+    others.record_success("api")
+    assert breakers.record_failure("api").failure_count == 1
+    assert (state_of(breakers).success_count, state_of(breakers).created_at) == (1, clock.wall())
+
+
+def test_of_very_many_breakers_some_are_read_again(store):
+    breakers = Breakers(store)
+    breakers.record_failure("first")
+    breakers._seen.update((f"other-{n}", state) for n, state in enumerate([*breakers._seen.values()] * 1000))
+    breakers.record_failure("second")
+    assert [*breakers._seen] == ["second"]
+    assert breakers.record_failure("first").failure_count == 2

@@ -199,7 +199,7 @@ def test_there_are_never_more_probes_than_the_policy_says(steps):
         live = [end for _, end in said.leases if end > now]
         assert len(live) <= POLICY.probes
         assert len(said.leases) + len(said.results) <= POLICY.out_of
-        assert after.version == (1 if before is None else before.version + 1)
+        assert after.version == (now if before is None else before.version + 1)
         if after.state != "half_open":
             assert not said.leases
             assert not said.results

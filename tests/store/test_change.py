@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,7 +12,7 @@ from holdfast.backends.memory import MemoryStore
 from holdfast.errors import Conflict
 from holdfast.store.change import change, remove
 from holdfast.store.port import Delete, Insert, Swap
-from holdfast.store.record import evolve
+from holdfast.store.record import Kind, R, evolve
 from holdfast.testing.store import ITEM, Item, item
 
 
@@ -126,3 +127,50 @@ def test_a_removal_takes_the_record_as_it_is_now() -> None:
     restless.commit([Insert(ITEM, item("a"))])
     assert remove(restless, ITEM, "a") == item("a", version=3, size=20)
     assert restless.page(ITEM) == []
+
+
+class Reading(MemoryStore):
+    """Counts what is read."""
+
+    reads = 0
+
+    def get(self, kind: Kind[R], ids: Sequence[str]) -> list[R | None]:
+        self.reads += 1
+        return super().get(kind, ids)
+
+
+def one_more(found: Item | None) -> Item:
+    assert found is not None
+    return evolve(found, size=found.size + 1)
+
+
+def test_a_record_that_is_still_as_it_was_seen_is_not_read_again() -> None:
+    store = Reading()
+    store.commit([Insert(ITEM, item("a"))])
+    _, after = change(store, ITEM, "a", one_more, known=item("a"))
+    _, after = change(store, ITEM, "a", one_more, known=after)
+    assert store.reads == 0
+    assert store.get(ITEM, ("a",)) == [item("a", version=3, size=2)]
+
+
+def test_a_record_that_has_changed_since_it_was_seen_is_read_again() -> None:
+    store = Reading()
+    store.commit([Insert(ITEM, item("a"))])
+    meddle(store)
+    store.reads = 0
+    before, after = change(store, ITEM, "a", one_more, known=item("a"))
+    assert store.reads == 1
+    assert (before, after) == (item("a", version=2, size=10), item("a", version=3, size=11))
+
+
+def test_nobody_is_refused_for_what_was_true_a_while_ago() -> None:
+    store = Reading()
+    store.commit([Insert(ITEM, item("a", size=10))])
+
+    def decide(found: Item | None) -> Item | None:
+        assert found is not None
+        return evolve(found, size=0) if found.size else None
+
+    assert change(store, ITEM, "a", decide, known=item("a")) == (item("a", size=10), item("a", version=2))
+    assert change(store, ITEM, "a", decide, known=item("a", version=2)) == (item("a", version=2), None)
+    assert change(store, ITEM, "b", lambda found: None, known=item("b", size=1)) == (None, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from holdfast.breakers.data import (
     CircuitBreakerCloseAttempt,
@@ -22,6 +22,7 @@ from holdfast.store.codec import clean_text, maybe_micros, micros, to_json
 from holdfast.store.port import FOREVER, Delete, Store
 from holdfast.store.query import Condition, equal
 
+_MOST_SEEN: Final = 1000
 Step = Callable[[BreakerRecord, int], BreakerRecord | None]
 
 
@@ -35,6 +36,7 @@ class CircuitBreakerStateRepository:
     def __init__(self, store: Store, clock: Clock | None = None) -> None:
         self.store = store
         self._clock = clock
+        self._seen: dict[str, BreakerRecord] = {}
 
     def get_or_create(self, service_name: str) -> CircuitBreakerStateData:
         """The state, made closed if there was none; concurrent creators get the same one."""
@@ -245,7 +247,7 @@ class CircuitBreakerStateRepository:
         def decide(found: BreakerRecord | None) -> BreakerRecord | None:
             return None if found is None else step(found, self._now())
 
-        before, after = change(self.store, BREAKER, clean_text(service_name), decide, wake=_wake)
+        before, after = self._change(clean_text(service_name), decide)
         return None if before is None else (before, before if after is None else after)
 
     def _make(self, service_name: str, step: Step) -> tuple[BreakerRecord, BreakerRecord]:
@@ -262,11 +264,23 @@ class CircuitBreakerStateRepository:
             after = step(begun, now)
             if found is not None:
                 return after
-            return begun if after is None else after._replace(version=1)
+            return begun if after is None else after._replace(version=begun.version)
 
-        _, after = change(self.store, BREAKER, name, decide, wake=_wake)
+        after = self._change(name, decide)[1]
         assert begun is not None  # decide was asked
         return begun, begun if after is None else after
+
+    def _change(
+        self, name: str, decide: Callable[[BreakerRecord | None], BreakerRecord | None]
+    ) -> tuple[BreakerRecord | None, BreakerRecord | None]:
+        """The record before and after. Who changes a breaker alone need not read what it wrote last."""
+        known = self._seen.pop(name, None)
+        before, after = change(self.store, BREAKER, name, decide, known=known, wake=_wake)
+        if after is not None and (known is None or before is known):  # else others write as well, and it is read anew
+            if len(self._seen) >= _MOST_SEEN:
+                self._seen.clear()
+            self._seen[name] = after
+        return before, after
 
 
 def _wake(before: BreakerRecord | None, after: BreakerRecord) -> str | None:

@@ -7,8 +7,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from holdfast.letters.data import FailedOperationData, ReplayAttempt, attempts_of, letter_of
-from holdfast.letters.desk import Desk, letters_of
+from holdfast.letters.data import FailedOperationData, ReplayAttempt, attempts_of
+from holdfast.letters.desk import Desk
 from holdfast.letters.finding import below
 from holdfast.letters.values import MINUTE, ago, checked_dict, is_id, resolver, size, sought, text, time
 from holdfast.machine import dead_letter as machine
@@ -22,15 +22,22 @@ _CHUNK: Final = 500
 
 class Attempts(Desk):
     def try_acquire_for_replay(
-        self, id: str, max_retries: int, force: bool = False, *, trigger: str = ""
+        self,
+        id: str,
+        max_retries: int,
+        force: bool = False,
+        *,
+        trigger: str = "",
+        known: FailedOperationData | None = None,
     ) -> FailedOperationData | None:
         """The letter, held by the caller under `attempt_token`; None if it may not be acquired. One caller wins.
 
         `force` takes a pending letter or one that requires review, whatever its cap and delay, with a new budget.
-        `trigger` goes into the attempt history.
+        `trigger` goes into the attempt history. `known` is the letter as it was found; it saves reading it again.
         """
-        after = self.change_read(id, partial(_begun, cap=max_retries, force=force, trigger=text("trigger", trigger)))
-        return None if after is None else letter_of(after)
+        decide = partial(_begun, cap=max_retries, force=force, trigger=text("trigger", trigger))
+        after = self.change_read(id, decide, known)
+        return None if after is None else self._lend(after)
 
     def acquire_known(
         self, letters: Sequence[FailedOperationData], triggers: Sequence[str], max_retries: int | None, force: bool
@@ -47,7 +54,7 @@ class Attempts(Desk):
             self.change_read(letter.id, decide) if got is None else got
             for (letter, decide), got in zip(steps, after, strict=True)
         ]
-        return [None if got is None else letter_of(got) for got in taken]
+        return [None if got is None else self._lend(got) for got in taken]
 
     def acquire_many(
         self,
@@ -70,7 +77,7 @@ class Attempts(Desk):
 
         if size(limit) == 0:
             return []
-        return letters_of(self.store.claim(LETTER, where, decide, by="due_at", limit=size(limit)))
+        return [*map(self._lend, self.store.claim(LETTER, where, decide, by="due_at", limit=size(limit)))]
 
     def heartbeat(self, id: str, token: str) -> bool:
         """Hold on to the letter; False once it is lost."""
@@ -108,10 +115,7 @@ class Attempts(Desk):
             details=plain(checked_dict("error_details", error_details), "error_details"),
             retry_at=time("retry_at", retry_at),
         )
-
-        if known is not None and known.id == id and self.change_known([(known, decide)])[0] is not None:
-            return True
-        return self.change_read(id, decide) is not None
+        return self.change_read(id, decide, known) is not None
 
     def release_stale_replaying(self, older_than_minutes: int = 30) -> int:
         """Take letters from holders that gave no sign of life for longer; how many there were."""

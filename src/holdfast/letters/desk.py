@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from holdfast.core.clock import Clock
 from holdfast.errors import Conflict
-from holdfast.letters.data import FailedOperationData, letter_of, record_of
+from holdfast.letters.data import FailedOperationData, letter_of, note_change, record_of
+from holdfast.letters.lent import Lent
 from holdfast.letters.values import is_id
 from holdfast.machine.dead_letter import LETTER, LetterRecord
 from holdfast.store.change import PATIENCE_S, change
@@ -27,6 +28,7 @@ class Desk:
     def __init__(self, store: Store, clock: Clock | None = None) -> None:
         self.store = store
         self._clock = clock
+        self._lent = Lent()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.store.url}>"
@@ -34,7 +36,18 @@ class Desk:
     def _now(self) -> int:
         return self.store.now() if self._clock is None else micros(self._clock.wall())
 
-    def _change(self, id: Any, decide: Callable[[LetterRecord], LetterRecord | None]) -> LetterRecord | None:
+    def _lend(self, record: LetterRecord) -> FailedOperationData:
+        """The letter of a record that its caller will probably change."""
+        letter = letter_of(record)
+        self._lent.add(record.id, letter)
+        return letter
+
+    def _change(
+        self,
+        id: Any,
+        decide: Callable[[LetterRecord], LetterRecord | None],
+        lent: FailedOperationData | None = None,
+    ) -> LetterRecord | None:
         """The letter after the change; None if there is no such letter, or the machine says no."""
         if not is_id(id):
             return None
@@ -42,7 +55,21 @@ class Desk:
         def ask(found: LetterRecord | None) -> LetterRecord | None:
             return None if found is None else decide(found)
 
-        return change(self.store, LETTER, id, ask)[1]
+        if lent is None:
+            lent = self._lent.get(id)
+        known = None if lent is None else record_of(lent)
+        if known is None or known.id != id:
+            lent = known = None
+        after = change(self.store, LETTER, id, ask, known=known)[1]
+        if lent is not None:
+            self._note(id, lent, after)
+        return after
+
+    def _note(self, id: str, letter: FailedOperationData, after: LetterRecord | None) -> None:
+        if after is None:
+            self._lent.forget(id)
+        else:
+            note_change(letter, after)
 
     def change_known(self, steps: Sequence[tuple[FailedOperationData, Decide]]) -> list[LetterRecord | None]:
         """Change letters as they were read, in one commit.
@@ -59,21 +86,23 @@ class Desk:
                     pairs[places[lost]] = None
             else:
                 break
-        return [None if pair is None else pair[1] for pair in pairs]
+        after = [None if pair is None else pair[1] for pair in pairs]
+        for (letter, _), record in zip(steps, after, strict=True):
+            self._note(letter.id, letter, record)
+        return after
 
-    def change_read(self, id: str, decide: Decide) -> LetterRecord | None:
-        """Change a letter as it is now; None if there is no such letter, or the machine says no."""
-        return self._change(id, lambda letter: decide(letter, self._now()))
+    def change_read(self, id: str, decide: Decide, known: FailedOperationData | None = None) -> LetterRecord | None:
+        """Change a letter as it is now; None if there is no such letter, or the machine says no.
+
+        `known` is the letter as it was seen last, which saves reading it unless it has changed since.
+        """
+        return self._change(id, lambda letter: decide(letter, self._now()), known)
 
 
 def _as_read(letter: FailedOperationData, decide: Decide, now: int) -> tuple[LetterRecord, LetterRecord] | None:
     before = record_of(letter)
     after = None if before is None else decide(before, now)
     return None if before is None or after is None else (before, after)
-
-
-def letters_of(records: Iterable[LetterRecord]) -> list[FailedOperationData]:
-    return [letter_of(record) for record in records]
 
 
 def until_settled(step: Callable[[], T]) -> T:

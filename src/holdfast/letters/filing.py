@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast.errors import Conflict
-from holdfast.letters.data import FailedOperationData, letter_of
-from holdfast.letters.desk import Desk, letters_of, until_settled
+from holdfast.letters.data import FailedOperationData, letter_of, letters_of
+from holdfast.letters.desk import Desk, until_settled
 from holdfast.letters.draft import draft
 from holdfast.letters.values import is_id, resolver, status_value, text
 from holdfast.machine import dead_letter as machine
@@ -76,7 +76,7 @@ class Filing(Desk):
         if not is_id(id):
             return None
         found = self.store.get(LETTER, (id,))[0]
-        return None if found is None else letter_of(found)
+        return None if found is None else self._lend(found)
 
     def update_status(
         self,

@@ -6,13 +6,13 @@ import heapq
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from holdfast.letters.data import FailedOperationData, cursor_of
-from holdfast.letters.desk import Desk, letters_of
+from holdfast.letters.data import FailedOperationData, cursor_of, letters_of
+from holdfast.letters.desk import Desk
 from holdfast.letters.values import ago, identity, size, sought
 from holdfast.machine.dead_letter import ACTIVE, EVICTABLE, LETTER, PENDING, LetterRecord
 from holdfast.store.codec import duration, micros
 from holdfast.store.port import FOREVER
-from holdfast.store.query import Condition, Where, among, equal, outside
+from holdfast.store.query import Condition, Where, among, outside
 
 _SLA: Final = timedelta(hours=24)
 
@@ -158,10 +158,12 @@ def below(max_retries: int) -> Condition:
 
 def _where(**values: Any) -> Where:
     """Exact matches; None is no filter."""
-    return equal(**{name: sought(name, value) for name, value in values.items() if value is not None})
+    return tuple([Condition(name, "=", sought(name, value)) for name, value in values.items() if value is not None])
 
 
 def _made(user_id: Any, start: datetime | None, end: datetime | None) -> Where:
+    if user_id is start is end is None:
+        return ()
     where: list[Condition] = []
     if user_id is not None:
         where.append(Condition("user_id", "=", identity("user_id", user_id)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -36,16 +37,14 @@ class Statistics(Desk):
 
     def get_facet_counts(self, *, status: str | None = None, domain: str | None = None) -> dict[str, dict[str, int]]:
         """`by_status` within the domain and `by_domain` within the status: a choice keeps its own alternatives."""
+        counts = self.store.tally(LETTER, ("status", "domain"))
+        if status is None and domain is None:
+            return {"by_status": _summed(counts, 0), "by_domain": _summed(counts, 1)}
         chosen_status = None if status is None else sought("status", status)
         chosen_domain = None if domain is None else sought("domain", domain)
-        by_status: Counter[str] = Counter()
-        by_domain: Counter[str] = Counter()
-        for (of_status, of_domain), number in self.store.tally(LETTER, ("status", "domain")).items():
-            if chosen_domain in (None, of_domain):
-                by_status[of_status] += number
-            if chosen_status in (None, of_status):
-                by_domain[of_domain] += number
-        return {"by_status": dict(by_status), "by_domain": dict(by_domain)}
+        of_domain = {key: number for key, number in counts.items() if chosen_domain in (None, key[1])}
+        of_status = {key: number for key, number in counts.items() if chosen_status in (None, key[0])}
+        return {"by_status": _summed(of_domain, 0), "by_domain": _summed(of_status, 1)}
 
     def inflow(self, domain: str | None = None, since: datetime | None = None, until: datetime | None = None) -> int:
         """How many letters ever came in, whatever became of them; by whole hours, both ends included."""
@@ -55,3 +54,12 @@ class Statistics(Desk):
         if until is not None:
             where.append(Condition("hour", "<=", micros(until) // HOUR))
         return sum(self.store.tally(LETTER, (), tuple(where), arrivals=True).values())
+
+
+def _summed(counts: Mapping[tuple[Any, ...], int], at: int) -> dict[str, int]:
+    """The counts by the value at this place."""
+    totals: dict[str, int] = {}
+    for values, number in counts.items():
+        value = values[at]
+        totals[value] = totals.get(value, 0) + number
+    return totals

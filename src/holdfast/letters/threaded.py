@@ -34,6 +34,9 @@ class AsyncFailedOperationRepository(Hopping[FailedOperationRepository]):
 
     try_acquire_for_replay = hop(FailedOperationRepository.try_acquire_for_replay)
     acquire_many = hop(FailedOperationRepository.acquire_many)
+    acquire_known = hop(FailedOperationRepository.acquire_known)
+    change_known = hop(FailedOperationRepository.change_known)
+    change_read = hop(FailedOperationRepository.change_read)
     heartbeat = hop(FailedOperationRepository.heartbeat)
     return_attempt = hop(FailedOperationRepository.return_attempt)
     complete_replay = hop(FailedOperationRepository.complete_replay)

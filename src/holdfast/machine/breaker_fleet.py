@@ -110,7 +110,7 @@ def vote(
         after = move(found, Act.TRIP, now, failure_count=trip.failure_count, last_failure_at=now, fleet=opened)
     else:
         after = evolve(found, fleet=write(Fleet(votes=votes)), updated_at=now)
-    return after._replace(version=1) if record is None else after
+    return after._replace(version=found.version) if record is None else after
 
 
 def withdraw(record: BreakerRecord | None, now: int, process: str) -> BreakerRecord | None:

@@ -96,9 +96,13 @@ BREAKER = Kind("breaker", BreakerRecord, indexes=(Index(("state",), "open_order"
 
 
 def new_breaker(name: str, now: int) -> BreakerRecord:
-    """A closed breaker that has seen nothing."""
+    """A closed breaker that has seen nothing.
+
+    Its first version is the time: one of the same name that was deleted can never have come as far. So a version tells
+    the two apart, however long ago somebody has read one of them.
+    """
     return BreakerRecord(
-        name, 1, None, CLOSED.value, 0, 0, 0, None, None, 0, 0, None, 0, None, None, "", None, "{}", "", now, now
+        name, now, None, CLOSED.value, 0, 0, 0, None, None, 0, 0, None, 0, None, None, "", None, "{}", "", now, now
     )
 
 

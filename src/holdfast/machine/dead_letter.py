@@ -89,7 +89,8 @@ def acquire(letter: LetterRecord, now: int, max_retries: int, token: str, trigge
     if letter.status not in ACQUIRABLE or letter.retry_count >= max_retries or letter.not_before > now:
         return None
     number, cap = next_number(letter, _spent_before(letter)), min(max_retries, letter.max_retries)
-    return _begin(letter, now, token, trigger, retry_count=letter.retry_count + 1, attempt_cap=cap, attempts=number)
+    budget = {"retry_count": letter.retry_count + 1, "attempt_cap": cap, "attempts": number}
+    return _begin(letter, now, token, trigger, budget)
 
 
 def redrive(letter: LetterRecord, now: int, token: str, trigger: str = "") -> LetterRecord | None:
@@ -102,14 +103,14 @@ def redrive(letter: LetterRecord, now: int, token: str, trigger: str = "") -> Le
     metadata["previous_total_retries"] = before + letter.retry_count
     metadata["force_redrive_count"] = _whole(metadata.get("force_redrive_count")) + 1
     changes = _unexhausted(letter) | {"attempt_cap": letter.max_retries, "metadata": to_json(metadata)}
-    return _begin(letter, now, token, trigger, retry_count=1, attempts=number, **changes)
+    return _begin(letter, now, token, trigger, changes | {"retry_count": 1, "attempts": number})
 
 
 def heartbeat(letter: LetterRecord, now: int, token: str) -> LetterRecord | None:
     """The lease of the attempt with this token, extended."""
     if letter.status not in HELD or letter.token != token:
         return None
-    return _after(letter, now, heartbeat_at=now)
+    return _after(letter, now, {"heartbeat_at": now})
 
 
 def return_attempt(letter: LetterRecord, now: int, token: str) -> LetterRecord | None:
@@ -188,17 +189,17 @@ def operate(
         changes["unique_key"] = unique_key(letter.domain, letter.dedup_key)
     if letter.status == REPLAYING and status != REPLAYING:
         return _end(letter, now, status, AttemptOutcome.RELEASED, changes, OVERRULED.format(status))
-    return _after(letter, now, status=status, **changes)
+    return _after(letter, now, {**changes, "status": status})
 
 
 def count_retry(letter: LetterRecord, now: int) -> LetterRecord:
     """One more retry, made by somebody else; the status stays."""
-    return _after(letter, now, retry_count=letter.retry_count + 1, last_retry_at=now)
+    return _after(letter, now, {"retry_count": letter.retry_count + 1, "last_retry_at": now})
 
 
 def recur(letter: LetterRecord, now: int) -> LetterRecord:
     """The same failure once more; only an active letter holds the key by which it was found."""
-    return _after(letter, now, occurrences=letter.occurrences + 1)
+    return _after(letter, now, {"occurrences": letter.occurrences + 1})
 
 
 def archived(now: int) -> dict[str, Value]:
@@ -264,13 +265,14 @@ def _resolution(resolution_type: str, note: str, resolved_by: str | None) -> dic
     return {name: value for name, value in given.items() if value}
 
 
-def _begin(letter: LetterRecord, now: int, token: str, trigger: str, **changes: Value) -> LetterRecord:
+def _begin(letter: LetterRecord, now: int, token: str, trigger: str, changes: Mapping[str, Value]) -> LetterRecord:
     # The clocks of two hosts differ a little, and an attempt does not begin before the last one has ended.
     began = max(now, letter.updated_at)
-    return _after(
-        letter, now, status=REPLAYING, token=token, started_at=began, started_by=trigger,
-        last_retry_at=now, heartbeat_at=now, **changes,
-    )  # fmt: skip
+    attempt: dict[str, Value] = {
+        "status": REPLAYING, "token": token, "started_at": began, "started_by": trigger,
+        "last_retry_at": now, "heartbeat_at": now,
+    }  # fmt: skip
+    return _after(letter, now, {**attempt, **changes})
 
 
 def _end(
@@ -284,31 +286,34 @@ def _end(
 ) -> LetterRecord:
     history = close_attempt(letter, now, outcome, note, details)
     over: dict[str, Value] = {"token": None, "attempt_cap": None, "started_at": None, "started_by": ""}
-    return _after(letter, now, **{**over, **changes, "status": status, "history": history})
+    return _after(letter, now, {**over, **changes, "status": status, "history": history})
 
 
-def _after(letter: LetterRecord, now: int, **changes: Any) -> LetterRecord:
-    """The next version, with the columns that follow from others."""
+def _after(letter: LetterRecord, now: int, changes: dict[str, Any]) -> LetterRecord:
+    """The next version, with the columns that follow from others. The changes are its own to add to."""
     status = changes.get("status", letter.status)
     if status != PENDING:
-        changes |= {"due_at": None, "not_before": 0}
+        changes["due_at"], changes["not_before"] = None, 0
     elif letter.status != PENDING:
         changes["due_at"] = changes.get("not_before") or letter.created_at
-    if status == REPLAYING:
-        last = changes.get("last_retry_at", letter.last_retry_at)
-        beat = changes.get("heartbeat_at", letter.heartbeat_at)
-        changes["touched_at"] = now if last is beat is None else max(last or 0, beat or 0)
-    else:
-        changes["touched_at"] = None
-    if status in _AGEING:
-        resolved_at = changes.get("resolved_at", letter.resolved_at)
-        archived_at = changes.get("archived_at", letter.archived_at)
-        changes["aged_at"] = archived_at if resolved_at is None else resolved_at
-    else:
-        changes["aged_at"] = None
+    changes["touched_at"] = _touched(letter, now, changes) if status == REPLAYING else None
+    changes["aged_at"] = _aged(letter, changes) if status in _AGEING else None
     if status not in ACTIVE:
         changes["unique_key"] = None
-    return letter._replace(version=letter.version + 1, updated_at=now, **changes)
+    changes["version"], changes["updated_at"] = letter.version + 1, now
+    return LETTER.changed(letter, changes)
+
+
+def _touched(letter: LetterRecord, now: int, changes: Mapping[str, Any]) -> int:
+    last: int | None = changes.get("last_retry_at", letter.last_retry_at)
+    beat: int | None = changes.get("heartbeat_at", letter.heartbeat_at)
+    return now if last is beat is None else max(last or 0, beat or 0)
+
+
+def _aged(letter: LetterRecord, changes: Mapping[str, Any]) -> int | None:
+    resolved_at: int | None = changes.get("resolved_at", letter.resolved_at)
+    archived_at: int | None = changes.get("archived_at", letter.archived_at)
+    return archived_at if resolved_at is None else resolved_at
 
 
 def _diagram_lines() -> Iterator[str]:

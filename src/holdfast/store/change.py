@@ -20,23 +20,30 @@ def change(
     id: str,
     decide: Callable[[R | None], R | None],
     *,
+    known: R | None = None,
     wake: Callable[[R | None, R], str | None] | None = None,
 ) -> tuple[R | None, R | None]:
     """The record before and after; `decide` sees None for one that is not there, and says None to change nothing.
 
-    `wake` names the topic of a change that others should hear of. Raises Conflict if others were faster for 15 seconds.
+    `known` is the record as it was seen last: it saves a read, and the swap tells whether it still is. `wake` names the
+    topic of a change that others should hear of. Raises Conflict if others were faster for 15 seconds.
     """
     give_up = time.monotonic() + PATIENCE_S
     tries = 0
     while True:
-        before = store.get(kind, (id,))[0]
+        is_guess = known is not None
+        before, known = store.get(kind, (id,))[0] if known is None else known, None
         after = decide(before)
         if after is None:
+            if is_guess:
+                continue
             return before, None
         step: Change = Insert(kind, after) if before is None else Swap(kind, before, after)
         try:
             store.commit([step], wake=None if wake is None else wake(before, after))
         except Conflict:
+            if is_guess:
+                continue
             tries += 1
             if time.monotonic() > give_up:
                 raise

@@ -16,7 +16,7 @@ from holdfast.store.record import Kind, R, Record, Value
 
 
 class Insert(NamedTuple):
-    """Keep a new record (version 1). Conflicts with a record of the same id or the same unique value."""
+    """Keep a new record, at its first version. Conflicts with a record of the same id or the same unique value."""
 
     kind: Kind[Any]
     record: Record

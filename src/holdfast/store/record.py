@@ -8,9 +8,10 @@ of a record's fields: their types, what is searched and counted. No backend know
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 Value = str | int | None
@@ -103,6 +104,18 @@ class Kind(Generic[R]):
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    def make_all(self, rows: Iterable[Iterable[Any]]) -> list[R]:
+        """The records of rows."""
+        return [*map(tuple.__new__, repeat(self.record), rows)]  # type: ignore[arg-type]  # records are tuples
+
+    def changed(self, record: R, changes: Mapping[str, Value]) -> R:
+        """The record with these fields changed. What `_replace` does, in half the time for a record of many fields."""
+        row: list[Any] = [*record]  # type: ignore[misc]  # a NamedTuple
+        positions = self.positions
+        for name, value in changes.items():
+            row[positions[name]] = value
+        return self.make(row)
 
     @property
     def searched(self) -> frozenset[str]:

@@ -31,6 +31,8 @@ class Dialect:
     """Whether a counter is a row for each change, to be summed up; otherwise a row for each combination of values."""
     counts_statements: ClassVar[bool] = False
     """Whether such a row is for all records that a statement changes from the same values to the same."""
+    sorts_by_whole_index: ClassVar[bool] = False
+    """Whether a page is to be sorted by all columns of its index, since the planner would take another one."""
     locks: ClassVar[bool] = True
     """Whether rows are locked one by one; otherwise whoever writes is alone."""
     no_offset: ClassVar[sa.ColumnElement[Any] | None] = None
@@ -106,6 +108,7 @@ class Postgresql(Dialect):
     compiler = psycopg2.PGDialect_psycopg2(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]  # SQLAlchemy's
     inline_limit = True
     counts_statements = True
+    sorts_by_whole_index = True
 
     def listing(self, values: Sequence[Any]) -> Any:
         return list(values)
@@ -136,7 +139,8 @@ class Mariadb(Dialect):
     compiler = mariadb.MariaDBDialect(paramstyle="format")
 
     def listed(self, column: sa.ColumnElement[Any], listing: sa.BindParameter[Any]) -> sa.ColumnElement[bool]:
-        kind = "bigint" if isinstance(column.type, sa.BigInteger) else "longtext"
+        # Otherwise a text is in the character set of the database, which may lack some.
+        kind = "bigint" if isinstance(column.type, sa.BigInteger) else "longtext CHARACTER SET utf8mb4"
         each = sa.text(
             f"SELECT value FROM JSON_TABLE(:{listing.key}, '$[*]' COLUMNS (value {kind} PATH '$')) AS listed"
         )

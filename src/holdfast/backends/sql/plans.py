@@ -4,38 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
-from itertools import product
-from math import prod
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from holdfast.backends.sql.dialect import LEAST, Dialect
+from holdfast.backends.sql.dialect import Dialect
+from holdfast.backends.sql.pages import Pages, Read
 from holdfast.backends.sql.schema import Tables, tables_of
 from holdfast.backends.sql.statement import Statement
-from holdfast.backends.sql.where import Binder, Bound, Term, bind_terms, holds
+from holdfast.backends.sql.where import Binder, Term, bind_terms, holds
 from holdfast.store.record import Kind
 
-MOST_BRANCHES: Final = 64
 MOST_KEPT: Final = 512
 MOST_FORMS: Final = 16
 Made = TypeVar("Made")
-_RANGES: Final = ("=", "<", "<=", ">", ">=")
-
-
-class Read(NamedTuple):
-    """The form of a page: everything but the values."""
-
-    terms: tuple[Term, ...]
-    by: str
-    descending: bool = False
-    after: bool = False
-    offset: bool = False
-    limit: int | None = None
-    """Written into the statement; otherwise (-1) a parameter, and None: no limit."""
-    lock: str = ""
-    """`skip` passes over rows that others have locked, `wait` waits for them."""
 
 
 class Tally(NamedTuple):
@@ -104,6 +87,7 @@ class Plans:
         self.tables: Tables = tables_of(kind)
         self.counts_changes = dialect.counts_changes and bool(kind.tally or kind.arrivals)
         self._rows = self.tables.rows
+        self.pages = Pages(kind, self._rows, dialect)
         self.places = tuple(range(len(kind.columns)))
         self.long_texts = tuple(
             at for at, column in enumerate(kind.columns) if column.is_text and column.name not in kind.searched
@@ -148,10 +132,6 @@ class Plans:
         id, version = self._rows.c.id, self._rows.c.version
         listed = sa.select(id, version).where(self.dialect.listed(id, Binder().one(id)))
         return Statement(self.dialect.held(listed, skip=True), self.dialect)
-
-    def is_split(self, terms: tuple[Term, ...], by: str) -> bool:
-        """Whether a page is put together from several ranges; then its rows cannot be locked as they are read."""
-        return bool(self._split(Read(terms, by, limit=1)))
 
     @cached_property
     def insert(self) -> Write:
@@ -221,7 +201,7 @@ class Plans:
     def page(self, form: Read) -> Statement:
         """Values: those of the terms, the cursor's value (unless by id) and id, the limit if it is -1, the offset, and
         with an offset the sum of both."""
-        return self._keep(form, lambda: Statement(self._select(form, Binder(), whole=True), self.dialect))
+        return self._keep(form, lambda: Statement(self.pages.select(form, Binder(), whole=True), self.dialect))
 
     def sweep(self, form: Read, fields: tuple[str, ...] | None) -> Statement:
         """Values: those of the page, then the new ones. None deletes."""
@@ -263,97 +243,13 @@ class Plans:
         rows, binder = self._rows, Binder()
         if form.limit is None:
             bound = bind_terms(rows, form.terms, binder)
-            meant = sa.and_(sa.true(), *self._conditions(bound, form, [], skip=frozenset()))
+            meant = sa.and_(sa.true(), *self.pages.conditions(bound, form, []))
         else:
-            meant = self.dialect.chosen(rows.c.id, self._select(form, binder, whole=False))
+            meant = self.dialect.chosen(rows.c.id, self.pages.select(form, binder, whole=False))
         if fields is None:
             return rows.delete().where(meant)
         values: dict[str, Any] = {name: binder.one(rows.c[name]) for name in fields}
         return rows.update().values({**values, "version": rows.c.version + sa.literal_column("1")}).where(meant)
-
-    def _select(self, form: Read, binder: Binder, *, whole: bool) -> sa.Select[*tuple[Any, ...]]:
-        """A page, `whole` or its ids only."""
-        rows = self._rows
-        bound = bind_terms(rows, form.terms, binder)
-        last = []
-        if form.after:
-            last = [] if form.by == "id" else [binder.one(rows.c[form.by])]
-            last.append(binder.one(rows.c.id))
-        limit = binder.of(sa.BigInteger()) if form.limit == -1 else form.limit
-        offset = binder.of(sa.BigInteger()) if form.offset else self.dialect.no_offset
-        columns = list(rows.c) if whole else [rows.c.id]
-        split = self._split(form)
-        if not split:
-            found = sa.select(*columns).where(*self._conditions(bound, form, last, skip=frozenset()))
-            found = self._ordered(found, rows, form).limit(_literal(limit)).offset(offset)
-            return self.dialect.held(found, skip=form.lock == "skip") if form.lock else found
-        enough = binder.of(sa.BigInteger()) if form.offset else _literal(limit)
-        chosen = self._branches(bound, form, last, split, _literal(limit), offset, enough)
-        if not whole:
-            return chosen
-        return self._ordered(sa.select(*columns).where(self.dialect.chosen(rows.c.id, chosen)), rows, form)
-
-    def _split(self, form: Read) -> frozenset[int]:
-        """The positions of the terms whose values are asked for one by one.
-
-        No database reads several ranges of an index in the order of the next column: it would fetch all rows of all
-        ranges and sort them. So each range is read on its own, up to the limit.
-        """
-        # The fewest values first, for a field that is asked for twice.
-        asked = sorted(enumerate(form.terms), key=lambda item: -item[1].size)
-        places = {term.field: at for at, term in asked if term.test in ("=", "in") and not term.or_null}
-        usable = [index for index in self.kind.indexes if index.by == form.by and places.keys() >= set(index.equal)]
-        if not usable or form.limit is None:
-            return frozenset()
-        best = max(usable, key=lambda index: len(index.equal))
-        split = [at for at in (places[name] for name in best.equal) if form.terms[at].size > 1]
-        branches = prod(form.terms[at].size for at in split)
-        return frozenset(split) if branches <= MOST_BRANCHES else frozenset()
-
-    def _branches(
-        self, bound: Bound, form: Read, last: list[Any], split: frozenset[int], limit: Any, offset: Any, enough: Any
-    ) -> sa.Select[*tuple[Any, ...]]:
-        rows = self._rows
-        choices = [[(bound[at][0].field, one) for one in bound[at][1]] for at in sorted(split)]
-        rest = self._conditions(bound, form, last, skip=split)
-        branches = []
-        for choice in product(*choices):
-            branch = sa.select(rows.c.id, rows.c[form.by].label("sorting")).where(
-                *(rows.c[name] == one for name, one in choice), *rest
-            )
-            first = self._ordered(branch, rows, form).limit(enough).offset(self.dialect.no_offset)
-            if form.lock == "wait":
-                first = self.dialect.held(first, skip=False)
-            branches.append(sa.select(first.subquery()))
-        union = sa.union_all(*branches).subquery("branches")
-        direction = sa.desc if form.descending else sa.asc
-        order = [direction(union.c.sorting), direction(union.c.id)]
-        return sa.select(union.c.id).order_by(*order).limit(limit).offset(offset)
-
-    def _conditions(
-        self, bound: Bound, form: Read, last: Sequence[sa.BindParameter[Any]], *, skip: frozenset[int]
-    ) -> list[Any]:
-        rows, by = self._rows, self._rows.c[form.by]
-        found = [holds(rows, *pair, self.dialect) for at, pair in enumerate(bound) if at not in skip]
-        if last:
-            if form.by == "id":
-                found.append(rows.c.id < last[0] if form.descending else rows.c.id > last[0])
-            else:
-                found.append(self.dialect.beyond(by, rows.c.id, last, form.descending))
-        ranged = any(term.field == form.by and term.test in _RANGES and not term.or_null for term in form.terms)
-        if by.nullable and not ranged:
-            # What `by IS NOT NULL` says, as a range: databases start reading the index where it begins.
-            is_text = self.kind.columns[self.kind.positions[form.by]].is_text
-            found.append(by >= sa.literal_column("''" if is_text else str(LEAST)))
-        return found
-
-    def _ordered(self, select: sa.Select[*tuple[Any, ...]], rows: sa.Table, form: Read) -> sa.Select[*tuple[Any, ...]]:
-        direction = sa.desc if form.descending else sa.asc
-        return select.order_by(*(direction(rows.c[name]) for name in dict.fromkeys((form.by, "id"))))
-
-
-def _literal(limit: Any) -> Any:
-    return sa.literal_column(str(limit)) if isinstance(limit, int) else limit
 
 
 def _same(column: sa.Column[Any], value: Any) -> sa.ColumnElement[bool]:

@@ -33,10 +33,19 @@ from holdfast.errors import SchemaError, StoreError, StoreUnavailable
 
 CONTENDED_S: Final = 2.0
 IDLE_S: Final = 0.2
-FOLDS_PER_VACUUM: Final = 10
+FOLDS_PER_VACUUM: Final = 2
 # Any numbers; whoever makes tables holds the one, whoever folds a counter the other.
 SCHEMA_LOCK: Final = 0x686F6C64
 FOLD_LOCK: Final = 0x686F6C65
+# Every page of ours is read in the order of its index, whatever the values. Left to itself the server would plan most
+# of them anew each time, which takes longer than to read them, and now and then read and sort all that could match.
+_SETTINGS: Final = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_bitmapscan": "off",
+    "enable_incremental_sort": "off",
+    "random_page_cost": "1.1",
+}
+_NO_WAIT: Final = {"synchronous_commit": "off"}
 _log = logging.getLogger("holdfast.store")
 
 
@@ -264,8 +273,9 @@ class PostgresDatabase(ServerDatabase[PostgresSession]):
         # in binary than as text with everything quoted.
         connection.adapters.register_dumper(int, Int8BinaryDumper)
         connection.adapters.register_dumper(list, ListBinaryDumper)
-        if not self._durable:
-            connection.execute("SET synchronous_commit = off", prepare=False)
+        settings = _SETTINGS if self._durable else _SETTINGS | _NO_WAIT
+        made = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
+        connection.execute(cast("Any", f"SELECT {made}"), prepare=False)
         return PostgresSession(connection)
 
     def _make_tables(self, work: Callable[[PostgresSession], None]) -> None:

@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.backends.sql.changing import Changes
 from holdfast.backends.sql.database import Link, Row
-from holdfast.backends.sql.plans import Plans, Read
+from holdfast.backends.sql.pages import Read
+from holdfast.backends.sql.plans import Plans
 from holdfast.backends.sql.statement import Statement
 from holdfast.backends.sql.where import Asked
 from holdfast.store.query import Cursor
@@ -85,7 +86,7 @@ def _candidates(
         return rows, rows
     statement, values = question.page(wanted, after=after, lock="skip")
     rows = link.rows(statement, values)
-    if not rows or not plans.is_split(question.asked.terms, question.by):
+    if not rows or not plans.pages.is_split(question.asked.terms, question.by):
         return rows, rows
     held = {(row[0], row[1]) for row in link.rows(plans.hold, (plans.dialect.listing([row[0] for row in rows]),))}
     return rows, [row for row in rows if (row[0], row[1]) in held]

@@ -11,7 +11,8 @@ from holdfast.backends.sql.changing import swap_step, whole_step
 from holdfast.backends.sql.connect import open_database
 from holdfast.backends.sql.database import Database, Link, Lost, Step, Taken
 from holdfast.backends.sql.join import join
-from holdfast.backends.sql.plans import Plans, Read, Write
+from holdfast.backends.sql.pages import Read
+from holdfast.backends.sql.plans import Plans, Write
 from holdfast.backends.sql.reading import NO_LIMIT, Question, claim
 from holdfast.backends.sql.topics import Subscription, Topics
 from holdfast.backends.sql.url import parse
@@ -125,7 +126,7 @@ class SqlStore:
         if question is None or limit <= 0:
             return []
         statement, values = question.page(limit, descending=descending, after=after, offset=max(0, offset))
-        return [*map(kind.make, self._database.query(statement, values))]
+        return kind.make_all(self._database.query(statement, values))
 
     def tally(
         self, kind: Kind[Any], by: Sequence[str] = (), where: Where = ANY, *, arrivals: bool = False
