@@ -25,15 +25,15 @@ class SqliteTrace:
         if event == "sqlite3.connect/handle" and isinstance(arguments[0], sqlite3.Connection):
             self._connections.append(arguments[0])
 
-    def count(self, run: Callable[[], object]) -> Counts:
-        """Statements sent, and commits."""
+    def count(self, run: Callable[[], object], *, everywhere: bool = False) -> Counts:
+        """Statements sent, and commits: by this thread and not by what runs in the background, or by all threads."""
         seen: list[str] = []
         caller = get_ident()
 
         def note(text: str) -> None:
             # For each step of a trigger the statement that set it off is told once more.
             again = seen[-1:] == [text] and text.lstrip().startswith((*WRITES, "WITH"))
-            if get_ident() == caller and not again:  # and not what runs in the background
+            if (everywhere or get_ident() == caller) and not again:
                 seen.append(text)
 
         self._trace(note)

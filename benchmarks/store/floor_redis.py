@@ -191,6 +191,8 @@ class RedisFloor:
 
         return Task(acquire, lambda number: self._pending(self._acquired, number))
 
+    acquire_by_id = acquire
+
     def complete(self) -> Task:
         script, begin = self._script(COMPLETE), self._script(ACQUIRE)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 from psycopg import RawCursor
-from psycopg.rows import tuple_row
+from psycopg.rows import namedtuple_row, tuple_row
 
 import holdfast as hf
 from benchmarks.store.measure import Task
@@ -27,7 +27,7 @@ BEGUN = """
     version = version + 1, due_at = NULL, status = 'replaying', updated_at = ?, retry_count = retry_count + 1,
     attempts = attempts + 1, token = {token}, attempt_cap = {least}(max_retries, ?), started_at = ?, started_by = '',
     last_retry_at = ?, heartbeat_at = ?, touched_at = ?"""
-INSERT = f"INSERT INTO holdfast_letter VALUES ({', '.join('?' * len(LetterRecord._fields))})"
+INSERT = f"INSERT INTO {{table}} VALUES ({', '.join('?' * len(LetterRecord._fields))})"
 ACQUIRE = f"""
     UPDATE holdfast_letter SET {BEGUN}
     WHERE id = ? AND status = 'pending' AND retry_count < ? AND not_before <= ? RETURNING *"""
@@ -50,6 +50,10 @@ COMPLETE = """
 GET = "SELECT * FROM holdfast_letter WHERE id = ?"
 PAGE = """
     SELECT * FROM holdfast_letter WHERE domain = ? AND status = 'pending' ORDER BY created_at DESC, id DESC LIMIT 50"""
+# As above PostgreSQL would now and then read all letters by their age, until it has found 50 of the domain.
+POSTGRES_PAGE = """
+    SELECT * FROM holdfast_letter WHERE (domain, status) >= ($1, 'pending') AND (domain, status) <= ($1, 'pending')
+    ORDER BY domain DESC, status DESC, created_at DESC, id DESC LIMIT 50"""
 FACETS = "SELECT status, domain, CAST(sum(n) AS BIGINT) FROM holdfast_letter_tally GROUP BY status, domain"
 STATISTICS = """
     SELECT status, domain, failure_type, CAST(sum(n) AS BIGINT) FROM holdfast_letter_tally GROUP BY 1, 2, 3"""
@@ -77,6 +81,7 @@ SLOT = """
         half_open_window_started_at = coalesce(half_open_window_started_at, ?)
     WHERE id = ? AND state = 'half_open' AND half_open_request_count < ? RETURNING state"""
 Run = Callable[[str, Sequence[Any]], list[Any]]
+Count = Callable[[str, Sequence[Any]], int]
 
 
 def now() -> int:
@@ -94,9 +99,10 @@ class SqlFloor:
         self._serial = count()
         self._store = store
         if store.startswith("postgres"):
-            self._run, self._change, words = *open_postgres(setup, store), ("$", "least", "FOR UPDATE SKIP LOCKED")
+            opened, words = open_postgres(setup, store), ("$", "least", "FOR UPDATE SKIP LOCKED")
         else:
-            self._run, self._change, words = *open_sqlite(setup, store), ("?", "min", "")
+            opened, words = open_sqlite(setup, store), ("?", "min", "")
+        self._run, self._change, self._named = opened
         self._mark, self._least, self._locked = words
 
     def _sql(self, text: str, token: str = "?") -> str:
@@ -104,11 +110,11 @@ class SqlFloor:
         numbers = count(1)
         return text if self._mark == "?" else re.sub(r"\?", lambda _: f"${next(numbers)}", text)
 
-    def create(self) -> Task:
-        return Task(self._create(), lambda number: [letter(10**9 + at) for at in range(number)])
+    def create(self, table: str = "holdfast_letter") -> Task:
+        return Task(self._create(table), lambda number: [letter(10**9 + at) for at in range(number)])
 
-    def _create(self) -> Callable[[dict[str, Any]], Any]:
-        change, sql, serial = self._change, self._sql(INSERT), self._serial
+    def _create(self, table: str = "holdfast_letter") -> Callable[[dict[str, Any]], Any]:
+        change, sql, serial = self._change, self._sql(INSERT.format(table=table)), self._serial
 
         def create(fields: dict[str, Any]) -> tuple[Any, ...]:
             at = now()
@@ -140,6 +146,8 @@ class SqlFloor:
 
         return Task(acquire, self.prepared.supply.pending_ids)
 
+    acquire_by_id = acquire
+
     def complete(self) -> Task:
         change, sql = self._change, self._sql(COMPLETE)
 
@@ -165,7 +173,11 @@ class SqlFloor:
         return Task(claim, prepare, lambda claimed: len(claimed) == 100)
 
     def page(self) -> Task:
-        run, sql = self._run, self._sql(PAGE)
+        """Rows that can be read by name, as the driver itself makes them."""
+        return self._page(self._named)
+
+    def _page(self, run: Run) -> Task:
+        sql = POSTGRES_PAGE if self._store.startswith("postgres") else PAGE
         return Task(lambda _: run(sql, (READ,)), proof=lambda found: len(found) == 50)
 
     def facets(self) -> Task:
@@ -191,6 +203,7 @@ class SqlFloor:
         """The counters as they are after a fold, which ours makes now and then and the floor has for nothing."""
         if self._store.startswith("postgres"):
             self.prepared.store.tally(LETTER, ("status",))
+            self._change("VACUUM holdfast_letter_tally", ())
         return [None] * number
 
     def failure(self) -> Task:
@@ -214,17 +227,51 @@ class SqlFloor:
         return failing(hf.Guard("capture-floor", telemetry=hf.Hub()), lambda: create(fields))
 
 
-def open_sqlite(setup: Setup, store: str) -> tuple[Run, Callable[[str, Sequence[Any]], int]]:
+class RawRows(SqlFloor):
+    """The page as bare tuples, which nobody can read by name."""
+
+    label = "raw"
+
+    def page(self) -> Task:
+        return self._page(self._run)
+
+
+class BareTable:
+    """The same insert into a table with a primary key and nothing else: no index, no counter, no trigger."""
+
+    label = "bare"
+
+    def __init__(self, setup: Setup, store: str) -> None:
+        self._floor = SqlFloor(setup, store)
+        with psycopg.connect(setup.url(store, "floor"), autocommit=True) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS bare_letter (LIKE holdfast_letter, PRIMARY KEY (id))")
+
+    def create(self) -> Task:
+        return self._floor.create("bare_letter")
+
+
+def open_sqlite(setup: Setup, store: str) -> tuple[Run, Count, Run]:
+    """How to run a statement for its rows, for their number, and for rows with names."""
     connection = sqlite3.connect(setup.path("floor"), isolation_level=None, cached_statements=512)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA synchronous={'NORMAL' if store.endswith('-nowait') else 'FULL'}")
-    execute = connection.execute
-    return lambda sql, values: execute(sql, values).fetchall(), lambda sql, values: execute(sql, values).rowcount
+    execute, cursor = connection.execute, connection.cursor()
+    cursor.row_factory = sqlite3.Row
+    return (
+        lambda sql, values: execute(sql, values).fetchall(),
+        lambda sql, values: execute(sql, values).rowcount,
+        lambda sql, values: cursor.execute(sql, values).fetchall(),
+    )
 
 
-def open_postgres(setup: Setup, store: str) -> tuple[Run, Callable[[str, Sequence[Any]], int]]:
+def open_postgres(setup: Setup, store: str) -> tuple[Run, Count, Run]:
     connection = psycopg.connect(setup.url(store, "floor"), autocommit=True, prepare_threshold=0)
     if store.endswith("-nowait"):
         connection.execute("SET synchronous_commit = off")
     execute = RawCursor(connection, row_factory=tuple_row).execute
-    return lambda sql, values: execute(sql, values).fetchall(), lambda sql, values: execute(sql, values).rowcount
+    named = RawCursor(connection, row_factory=namedtuple_row).execute
+    return (
+        lambda sql, values: execute(sql, values).fetchall(),
+        lambda sql, values: execute(sql, values).rowcount,
+        lambda sql, values: named(sql, values).fetchall(),
+    )

@@ -15,8 +15,6 @@ from holdfast.letters.capture import DeadLetter
 from holdfast.letters.overflow import Capacity
 from holdfast.letters.pace import BatchPolicy
 from holdfast.letters.repository import FailedOperationRepository
-from holdfast.machine.letter_record import LETTER
-from holdfast.store.query import equal
 
 CHUNK = 1000
 TOGETHER = 200
@@ -38,18 +36,18 @@ class Supply:
     def __init__(self, repository: FailedOperationRepository, store: str) -> None:
         self._repository = repository
         self._acquired, self._completed = taken(store)
-        self._ids: list[str] = []
+        self._found: list[Any] = []
+
+    def pending(self, number: int) -> list[Any]:
+        """Pending letters as a caller finds them."""
+        if len(self._found) < number:
+            self.ensure(self._acquired, number)
+            self._found = self._repository.get_pending_by_domain(self._acquired, limit=20 * number)
+        taken, self._found = self._found[:number], self._found[number:]
+        return taken
 
     def pending_ids(self, number: int) -> list[str]:
-        if len(self._ids) < number:
-            where = equal(status="pending", domain=self._acquired)
-            found = self._repository.store.page(LETTER, where, by="created_at", limit=20 * number)
-            self._ids = [record.id for record in found]
-        if len(self._ids) < number:
-            made = self._repository.create_many(letter(at, self._acquired) for at in range(number))
-            self._ids += [one.id for one in made]
-        taken, self._ids = self._ids[:number], self._ids[number:]
-        return taken
+        return [one.id for one in self.pending(number)]
 
     def acquired(self, number: int) -> list[Any]:
         self.ensure(self._completed, number)
@@ -88,6 +86,10 @@ class Ours:
         return Task(self.letters.get_by_id, lambda number: (ids * (number // len(ids) + 1))[:number])
 
     def acquire(self) -> Task:
+        acquire = self.letters.try_acquire_for_replay
+        return Task(lambda op: acquire(op.id, CAP, known=op), self.supply.pending)
+
+    def acquire_by_id(self) -> Task:
         acquire = self.letters.try_acquire_for_replay
         return Task(lambda id: acquire(id, CAP), self.supply.pending_ids)
 

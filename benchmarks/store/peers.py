@@ -68,6 +68,8 @@ class BaldurLetters:
         acquire = self.letters.try_acquire_for_replay
         return Task(lambda id: acquire(id, CAP), lambda number: self._ids(self._acquired, number))
 
+    acquire_by_id = acquire
+
     def complete(self) -> Task:
         def prepare(number: int) -> list[str]:
             ids = self._ids(self._completed, number)

@@ -1,10 +1,11 @@
 """Turn the figures of a run into tables, the bar, and the page in the documentation."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.report import Table, figure, machine, markdown_table, over, peer_versions, ratio
@@ -20,10 +21,10 @@ from benchmarks.store.rows import (
     TITLES,
     Row,
 )
-from benchmarks.store.run import Results, Wish
+from benchmarks.store.run import Results, StoreWish, Wish
 
 HERE = Path(__file__).parent
-MINE = ("ours", "floor", "grown", "unshared")
+MINE = ("ours", "floor", "raw", "bare", "grown", "unshared")
 CALLS = ("method", "store", "floor", "ours", "calls / s", "best peer", "which", "ours of floor", "peer / ours")
 GROWN = ("method", "store", "letters only", "with the done ones", "ratio")
 COUNTS = ("method", "store", "ours", "floor", "baldur")
@@ -31,6 +32,24 @@ SHARED = ("call", "store", "alone", "shared", "ratio", "peer", "which")
 BAR = ("row", "store", "what", "bar", "measured", "")
 REPLAYS = ("store", "", "a letter", "letters / s", "acquire + complete", "ratio")
 Drawn = tuple[tuple[str, ...], Table]
+
+
+class Compared(NamedTuple):
+    """A ratio: the median, and between what half of the samples are."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def short(self) -> str:
+        return ratio(self.value)
+
+    @property
+    def cell(self) -> str:
+        if self.low is None or self.high is None:
+            return self.short
+        return f"{self.short} ({ratio(self.low)[:-1]}–{ratio(self.high)[:-1]})"
 
 
 class Target(NamedTuple):
@@ -52,9 +71,23 @@ class Line:
 
     row: Row
     store: str
-    values: dict[str, float]
+    figures: dict[str, list[float]]
     counts: dict[str, dict[str, float]]
     errors: dict[str, str]
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {label: median(figures) for label, figures in self.figures.items()}
+
+    def compared(self, above: str, below: str) -> Compared | None:
+        """How many times as long one takes as the other, in samples that were taken one after the other."""
+        one, other = self.figures.get(above), self.figures.get(below)
+        if not one or not other:
+            return None
+        if len(one) != len(other):  # one of them is so slow that it was called once
+            return Compared(median(one) / median(other))
+        ratios = sorted(a / b for a, b in zip(one, other, strict=True))
+        return Compared(median(ratios), ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4])
 
     @property
     def title(self) -> list[str]:
@@ -70,17 +103,17 @@ class Line:
         return min(peers.items(), key=lambda item: item[1], default=None)
 
     @property
-    def gain(self) -> float | None:
-        return over(self.best and self.best[1], self.values.get("ours"))
+    def gain(self) -> Compared | None:
+        return self.compared(self.best[0], "ours") if self.best else None
 
     @property
-    def share(self) -> float | None:
+    def share(self) -> Compared | None:
         """Our speed as a share of the floor's."""
-        return over(self.values.get("floor"), self.values.get("ours"))
+        return self.compared("floor", "ours")
 
     @property
-    def growth(self) -> float | None:
-        return over(self.values.get("grown"), self.values.get("ours"))
+    def growth(self) -> Compared | None:
+        return self.compared("grown", "ours")
 
     def cell(self, label: str) -> str:
         return "error" if label in self.errors else figure(self.values.get(label))
@@ -106,11 +139,11 @@ def lines(results: Results) -> list[Line]:
     made = []
     for row in ROWS:
         for store in row.stores:
-            values = {label: results.value(row.key, store, label) for label in results.labels(row.key, store)}
+            figures = results.all(row.key, store)
             counts = {case[2]: c for case, c in results.counts.items() if case[:2] == (row.key, store)}
             errors = {case[2]: e for case, e in results.errors.items() if case[:2] == (row.key, store)}
-            if values or errors:
-                made.append(Line(row, store, values, counts, errors))
+            if figures or errors:
+                made.append(Line(row, store, figures, counts, errors))
     return made
 
 
@@ -123,8 +156,8 @@ def calls(measured: list[Line], rows: tuple[Row, ...]) -> Drawn:
             per_second(line.values.get("ours")),
             figure(line.best[1]) if line.best else "",
             line.best[0] if line.best else "",
-            ratio(line.share),
-            ratio(line.gain),
+            line.share.short if line.share else "",
+            line.gain.short if line.gain else "",
         ]
         for line in measured
         if line.row in rows
@@ -134,7 +167,7 @@ def calls(measured: list[Line], rows: tuple[Row, ...]) -> Drawn:
 
 def grown(measured: list[Line]) -> Drawn:
     table = [
-        [*line.title, line.cell("ours"), line.cell("grown"), ratio(line.growth)]
+        [*line.title, line.cell("ours"), line.cell("grown"), line.growth.cell if line.growth else ""]
         for line in measured
         if "grown" in line.values
     ]
@@ -154,7 +187,7 @@ def shared(measured: list[Line]) -> Drawn:
             *line.title,
             line.cell("unshared"),
             line.cell("ours"),
-            ratio(sharing(line)),
+            share.cell if (share := sharing(line)) else "",
             figure(line.best[1]) if line.best else "",
             line.best[0] if line.best else "",
         ]
@@ -164,8 +197,8 @@ def shared(measured: list[Line]) -> Drawn:
     return SHARED, table
 
 
-def sharing(line: Line) -> float | None:
-    return over(line.values.get("ours"), line.values.get("unshared"))
+def sharing(line: Line) -> Compared | None:
+    return line.compared("ours", "unshared")
 
 
 def replays(measured: list[Line]) -> Drawn:
@@ -198,24 +231,31 @@ def targets(line: Line, measured: list[Line]) -> Iterator[Target]:
     """What is asked of a line."""
     row, store = line.title
     least = line.row.redis if line.store == "redis" else line.row.write if line.is_sql else None
-    if least and line.share:
-        yield Target(row, store, "ours of floor", f"≥ {least:g}×", ratio(line.share), line.share >= least)
-    if line.is_sql and line.row.read and line.share:
-        took = 1 / line.share
-        yield Target(row, store, "ours / floor", f"≤ {line.row.read:g}×", ratio(took), took <= line.row.read)
-    if line.row.gain and line.store.startswith("postgres") and line.gain:
-        yield Target(
-            row, store, "best peer / ours", f"≥ {line.row.gain:g}×", ratio(line.gain), line.gain >= line.row.gain
-        )
-    if line.growth:
-        yield Target(row, store, "with the done letters", f"≤ {GROWTH:g}×", ratio(line.growth), line.growth <= GROWTH)
+    if least and (share := line.share):
+        yield Target(row, store, "ours of floor", f"≥ {least:g}×", share.cell, share.value >= least)
+    most = line.row.read if line.is_sql else None
+    if most and (took := line.compared("ours", "floor")):
+        raw = line.compared("ours", "raw")
+        story = took.cell + (f"; raw rows {raw.short}" if raw else "")
+        yield Target(row, store, "ours / floor", f"≤ {most:g}×", story, took.value <= most)
+    wanted = line.row.gain if line.store.startswith("postgres") else None
+    if wanted and (gain := line.gain):
+        yield Target(row, store, "best peer / ours", f"≥ {wanted:g}×", gain.cell + reach(line), gain.value >= wanted)
+    if growth := line.growth:
+        yield Target(row, store, "with the done letters", f"≤ {GROWTH:g}×", growth.cell, growth.value <= GROWTH)
     if extra := sharing(line):
-        yield Target(row, store, "shared / alone", f"< {SHARING:g}×", ratio(extra), extra < SHARING)
+        yield Target(row, store, "shared / alone", f"< {SHARING:g}×", extra.cell, extra.value < SHARING)
     yield from sent_targets(line)
     if line.row.key == "replay":
         pace = over(one_by_one(measured, line.store), line.values.get("ours"))
         if pace:
             yield Target(row, store, "of acquire + complete", f"≥ {REPLAY:g}×", ratio(pace), pace >= REPLAY)
+
+
+def reach(line: Line) -> str:
+    """What the raw code reaches over the same peer: nobody can do better."""
+    raw = {label: line.compared(line.best[0], label) for label in ("floor", "bare")} if line.best else {}
+    return "".join(f"; {label} {found.short}" for label, found in raw.items() if found)
 
 
 def sent_targets(line: Line) -> Iterator[Target]:
@@ -226,15 +266,15 @@ def sent_targets(line: Line) -> Iterator[Target]:
         both = f"{line.sent('ours')}, {line.sent('grown')}"
         yield Target(*line.title, "commands, and with the done letters", "the same", both, ours == more)
     if line.row.key == "capture" or (
-        line.store == "redis" and line.row.key in ("acquire", "failure", "success", "slot")
+        line.store == "redis" and line.row.key in ("acquire", "acquire-by-id", "failure", "success", "slot")
     ):
         what = "statements" if line.store == "sqlite" else "round trips"
         yield Target(*line.title, what, "1", number(ours["sent"]), ours["sent"] == 1)
 
 
-def complaints(results: Results) -> list[str]:
+def complaints(results: Results, by_key: Mapping[str, Any] = BY_KEY, titles: Mapping[str, str] = TITLES) -> list[str]:
     return results.complaints + [
-        f"{label}, {BY_KEY[key].title} on {TITLES[store]}: {error}"
+        f"{label}, {by_key[key].title} on {titles[store]}: {error}"
         for (key, store, label), error in results.errors.items()
     ]
 
@@ -252,7 +292,7 @@ def tables(measured: list[Line]) -> dict[str, Drawn]:
     }
 
 
-def raw(results: Results) -> dict[str, Any]:
+def raw(results: Results, trouble: list[str]) -> dict[str, Any]:
     """Every sample of a run."""
 
     def named(case: tuple[str, str, str]) -> dict[str, str]:
@@ -262,32 +302,45 @@ def raw(results: Results) -> dict[str, Any]:
         "samples": [{**named(case), "figures": figures} for case, figures in results.figures.items()],
         "counts": [{**named(case), **counts} for case, counts in results.counts.items()],
         "took": results.took,
-        "trouble": complaints(results),
+        "trouble": trouble,
     }
 
 
-def page(results: Results, wish: Wish) -> str:
+def page(results: Results, wish: StoreWish) -> str:
     """The Markdown page of a run."""
-    drawn = tables(lines(results))
+    return filled(
+        HERE,
+        results,
+        wish,
+        tables(lines(results)),
+        complaints(results),
+        size=f"{wish.letters:,}",
+        done=f"{wish.done:,}",
+        redis_done=f"{wish.redis_done:,}",
+    )
+
+
+def filled(
+    folder: Path, results: Results, wish: Wish, drawn: dict[str, Drawn], trouble: list[str], **sizes: str
+) -> str:
+    """The page of a folder with what every such page says: the machine, the run, its tables and the verdict."""
     judged = drawn["bar"][1]
     met = sum(row[-1] == "met" for row in judged)
     servers = {"SQLite": sqlite3.sqlite_version, **results.servers}
     took = ", ".join(f"{seconds:.0f} s of {what}" for what, seconds in results.took.items())
     rounds = f"{wish.rounds} rounds of {wish.samples} samples of {wish.seconds * 1e3:.0f} ms; {took}"
     return (
-        (HERE / "page.md")
+        (folder / "page.md")
         .read_text()
         .format(
             machine=machine(),
             date=f"{datetime.now(UTC):%Y-%m-%d}",
             settings=rounds,
-            versions=peer_versions(HERE),
+            versions=peer_versions(folder),
             servers=", ".join(f"{name} {version}" for name, version in servers.items()),
-            size=f"{wish.letters:,}",
-            done=f"{wish.done:,}",
-            redis_done=f"{wish.redis_done:,}",
             verdict=f"{met} of the {len(judged)} targets below are met.",
-            trouble="\n".join(f"- {line}" for line in complaints(results) or ["None."]),
+            trouble="\n".join(f"- {line}" for line in trouble or ["None."]),
+            **sizes,
             **{
                 name: markdown_table(*table) if table[1] else "Not measured in this run."
                 for name, table in drawn.items()

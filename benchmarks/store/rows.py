@@ -54,7 +54,8 @@ COUNTED = ("sqlite", "redis")
 LETTER_ROWS = (
     _hot("create", "create", grows=GROWING_WRITES),
     Row("get", "get_by_id", "get", READING, 1000, counted=COUNTED),
-    _hot("acquire", "acquire by id"),
+    _hot("acquire", "acquire, with the letter at hand"),
+    _hot("acquire-by-id", "acquire, by id"),
     _hot("complete", "complete, with the letter at hand"),
     _hot("complete-by-id", "complete, by id"),
     Row(
