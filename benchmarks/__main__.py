@@ -1,6 +1,7 @@
 """`python -m benchmarks`: measure Holdfast, its peers and the floor, and write docs/benchmarks.md.
 
-The store has a page of its own, docs/benchmarks-store.md; `--only guard` and `--only store` run one of the two.
+The store and the outbox have pages of their own, docs/benchmarks-store.md and docs/benchmarks-outbox.md;
+`--only guard`, `--only store` and `--only outbox` run one of the three.
 """
 
 import argparse
@@ -13,20 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
+from benchmarks.outbox import report as outbox_report
+from benchmarks.outbox.run import OutboxWish
+from benchmarks.outbox.run import run as run_outbox
 from benchmarks.run import HERE, Case, Results, Worker, collect, peers_python
 from benchmarks.store import report as store_report
-from benchmarks.store.run import Wish
+from benchmarks.store.run import StoreWish
 from benchmarks.store.run import run as run_store
 
 ROOT = HERE.parent
 PEERS = ROOT / ".venv-peers"
-PARTS = ("guard", "store")
+PARTS = ("guard", "store", "outbox")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round; leaves the pages alone")
-    parser.add_argument("--only", choices=PARTS, help="the guards, or the store")
+    parser.add_argument("--only", choices=PARTS, help="the guards, the store, or the outbox")
     parser.add_argument(
         "--rows", metavar="REGEX", default="", help="only rows whose `key colour` or `key store` matches"
     )
@@ -34,6 +38,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write every figure as JSON")
     parser.add_argument("--page", metavar="FILE", type=Path, help="the page, by default docs/benchmarks.md")
     parser.add_argument("--store-page", metavar="FILE", type=Path, help="by default docs/benchmarks-store.md")
+    parser.add_argument("--outbox-page", metavar="FILE", type=Path, help="by default docs/benchmarks-outbox.md")
+    parser.add_argument("--largest", type=int, help="entries in the largest outbox (default 1,000,000; quick 5,000)")
     parser.add_argument("--letters", type=int, help="letters in each store (default 100,000; quick 1,000)")
     parser.add_argument("--done", type=int, help="done letters more in grown stores (default 1,000,000; quick 5,000)")
     parser.add_argument("--redis-done", type=int, help="the same in Redis (default a fifth of --done)")
@@ -83,7 +89,7 @@ def show(results: Results) -> bool:
 
 def main() -> int:
     options = arguments()
-    parts = {"guard": guard_part, "store": store_part}
+    parts = {"guard": guard_part, "store": store_part, "outbox": outbox_part}
     figures, met = {}, True
     for name in [options.only] if options.only else PARTS:
         figures[name], all_met = parts[name](options)
@@ -95,7 +101,7 @@ def main() -> int:
 
 def guard_part(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     """Every figure, and whether every target is met."""
-    rounds, seconds = (1, 0.01) if options.quick else (options.rounds, 0.04)
+    rounds, seconds = (1, 0.01) if options.quick else (options.rounds, 0.015)
     with ExitStack() as stack:
         workers = [stack.enter_context(Worker("ours", sys.executable))]
         if not options.no_peers:
@@ -117,27 +123,55 @@ def store_part(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
         python = peers_python(options.peers / "store", HERE / "store" / "peers.txt")
     with progress_line() as progress:
         results = run_store(wish, python, progress)
-    tables = store_report.tables(store_report.lines(results))
+    trouble = store_report.complaints(results)
+    met = show_all(store_report.tables(store_report.lines(results)), trouble, results.took)
+    if options.store_page or is_whole(options):
+        write(options.store_page or ROOT / "docs" / "benchmarks-store.md", store_report.page(results, wish))
+    return store_report.raw(results, trouble), met
+
+
+def outbox_part(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    wish = outbox_wish(options)
+    python = None
+    if not options.no_peers:
+        python = peers_python(options.peers / "outbox", HERE / "outbox" / "peers.txt")
+    with progress_line() as progress:
+        results = run_outbox(wish, python, progress)
+    trouble = outbox_report.complaints(results)
+    met = show_all(outbox_report.tables(outbox_report.lines(results)), trouble, results.took)
+    if options.outbox_page or is_whole(options):
+        write(options.outbox_page or ROOT / "docs" / "benchmarks-outbox.md", outbox_report.page(results, wish))
+    return store_report.raw(results, trouble), met
+
+
+def show_all(tables: dict[str, store_report.Drawn], trouble: list[str], took: dict[str, float]) -> bool:
+    """Print the tables of a run on databases; True when every target is met."""
     for head, table in tables.values():
         if table:
             print(report.text_table(head, table), end="\n\n")
-    for complaint in store_report.complaints(results):
+    for complaint in trouble:
         print("!", complaint)
     judged = tables["bar"][1]
     met = sum(row[-1] == "met" for row in judged)
-    took = ", ".join(f"{seconds:.0f} s {what}" for what, seconds in results.took.items())
-    print(f"{met} of {len(judged)} targets met; {took}")
-    if options.store_page or is_whole(options):
-        write(options.store_page or ROOT / "docs" / "benchmarks-store.md", store_report.page(results, wish))
-    return store_report.raw(results), met == len(judged)
+    times = ", ".join(f"{seconds:.0f} s {what}" for what, seconds in took.items())
+    print(f"{met} of {len(judged)} targets met; {times}")
+    return met == len(judged)
 
 
-def store_wish(options: argparse.Namespace) -> Wish:
+def store_wish(options: argparse.Namespace) -> StoreWish:
     letters = options.letters or (1_000 if options.quick else 100_000)
     done = options.done if options.done is not None else 5_000 if options.quick else 1_000_000
     redis_done = options.redis_done if options.redis_done is not None else done // 5
-    rounds, samples, seconds = (1, 2, 0.01) if options.quick else (options.rounds, 2, 0.04)
-    return Wish(re.compile(options.rows), letters, done, redis_done, rounds, samples, seconds)
+    rounds, samples, seconds = (1, 2, 0.01) if options.quick else (options.rounds, 6, 0.02)
+    return StoreWish(re.compile(options.rows), rounds, samples, seconds, letters, done, redis_done)
+
+
+def outbox_wish(options: argparse.Namespace) -> OutboxWish:
+    rows = re.compile(options.rows)
+    if options.quick:
+        return OutboxWish(rows, 1, 1, 0.01, 200, 500, (1_000, 2_000, options.largest or 5_000), 1.0)
+    sizes = (1_000, 100_000, options.largest or 1_000_000)
+    return OutboxWish(rows, options.rounds, 2, 0.04, 2_000, 10_000, sizes, 20.0)
 
 
 def is_whole(options: argparse.Namespace) -> bool:

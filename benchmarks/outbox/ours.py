@@ -1,0 +1,193 @@
+"""Holdfast's outbox, as a program uses it: `Holdfast(url)`, an operation, a runner or a worker."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import count
+from time import perf_counter, process_time, sleep
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker
+
+import holdfast as hf
+from benchmarks.outbox.counting import PostgresLog
+from benchmarks.outbox.latency import Started
+from benchmarks.outbox.rows import BATCH
+from benchmarks.outbox.setup import Counted, Setup, Watched, order
+from benchmarks.store.counting import SqliteTrace
+from benchmarks.store.measure import Task
+from holdfast.backends.sql import migrate
+from holdfast.backends.sql.url import parse
+from holdfast.outbox.draft import Draft
+from holdfast.outbox.operation import StepEvents
+from holdfast.outbox.resolver import ResolverErasure
+
+CALM_S = 3.0
+"""What an idle worker gets before it is watched: at first it looks more often."""
+
+
+class Crm:
+    """An external system that has erased everything already."""
+
+    name = "crm"
+
+    async def export_subject(self, ref: Any) -> Any:
+        return None
+
+    async def erase_subject(self, ref: Any) -> ResolverErasure:
+        return ResolverErasure(resolver="crm")
+
+
+class Ours:
+    label = "ours"
+    serial = count()
+
+    def __init__(self, setup: Setup, store: str) -> None:
+        self.setup = setup
+        self.store = store
+        url = setup.url(store, "mine")
+        self._statements: Callable[[Callable[[], object]], dict[str, float]] | None = None
+        if store == "sqlite":
+            trace = SqliteTrace()  # before anything is connected
+            self._statements = lambda run: _without_transactions(trace.count(run, everywhere=True))
+        elif store == "postgres":
+            self._statements = PostgresLog(url).count
+        if store != "sqlite":
+            migrate.upgrade(url)
+        self.started = Started()
+        self.hold = self._program(url)
+        self.engine = sa.create_engine(parse(url).sqlalchemy)
+        if store == "sqlite":
+            sa.event.listen(self.engine, "connect", _tune)
+        self.sessions = sessionmaker(self.engine)
+
+    def _program(self, url: str) -> hf.Holdfast:
+        hold = hf.Holdfast(url, background=False, telemetry=hf.Hub())
+
+        @hold.operation
+        async def note(**order: Any) -> None:
+            pass
+
+        @hold.operation("charge", events=StepEvents.of("charge"))
+        async def charge(**order: Any) -> None:
+            pass
+
+        @hold.operation
+        async def begin(**order: Any) -> None:
+            self.started.note()
+
+        hold.resolvers.register(Crm())
+        return hold
+
+    def put_many(self, operation: str, number: int) -> None:
+        drafts = [Draft(operation, order(at), target=Crm.name) for at in range(number)]
+        with self.sessions() as session, session.begin():
+            self.hold.outbox.put_many(session, drafts)
+
+    def drain(self) -> Task:
+        return self._drain("note")
+
+    def drain_audited(self) -> Task:
+        return self._drain("charge")
+
+    def drain_erasures(self) -> Task:
+        return self._drain("erase")
+
+    def _drain(self, operation: str, batch: int = BATCH) -> Task:
+        entries, worker = self.setup.entries, self.hold.works.worker(batch_size=batch)
+
+        async def drain(_: None) -> int:
+            return await worker.arun_once()
+
+        def prepare(number: int) -> list[None]:
+            self._forget()
+            self.put_many(operation, entries * number)
+            return [None] * number
+
+        return Task(drain, prepare, lambda done: done == entries, entries)
+
+    def enqueue(self) -> Task:
+        sessions, outbox = self.sessions, self.hold.outbox
+
+        def enqueue(payload: dict[str, Any]) -> Any:
+            with sessions() as session, session.begin():
+                return outbox.put(session, "note", payload, target="shop")
+
+        def prepare(number: int) -> list[dict[str, Any]]:
+            self._forget()
+            return [order(next(self.serial)) for _ in range(number)]
+
+        return Task(enqueue, prepare)
+
+    def enqueue_bulk(self) -> Task:
+        sessions, outbox, bulk = self.sessions, self.hold.outbox, self.setup.bulk
+
+        def enqueue(payloads: Sequence[dict[str, Any]]) -> Any:
+            with sessions() as session, session.begin():
+                return outbox.put_many(session, [Draft("note", payload, target="shop") for payload in payloads])
+
+        def prepare(number: int) -> list[list[dict[str, Any]]]:
+            self._forget()
+            return [[order(at) for at in range(bulk)] for _ in range(number)]
+
+        return Task(enqueue, prepare, lambda ids: len(ids) == bulk, bulk)
+
+    def latency(self) -> Watched:
+        """Sent from another connection of another outbox, so that only the database can tell the worker."""
+        sender = self if self.store == "sqlite" else Ours(self.setup, self.store)
+
+        def put(at: int) -> None:
+            with sender.sessions() as session, session.begin():
+                sender.hold.outbox.put(session, "begin", order(at), target="shop")
+
+        def figures(samples: int) -> list[float]:
+            self._forget()
+            worker = self.hold.worker()
+            worker.start()
+            try:
+                return self.started.medians(put, self.setup.latencies, samples)
+            finally:
+                worker.stop()
+
+        return Watched(figures)
+
+    def batch_50(self) -> Counted:
+        task = self._drain("charge", 50)
+
+        def count() -> dict[str, float]:
+            assert self._statements is not None
+            task.prepare(1)
+            counts = self._statements(lambda: task.check(asyncio.run(task.call(None))))
+            return {what: number / self.setup.entries for what, number in counts.items()}
+
+        return Counted(count)
+
+    def idle(self) -> Counted:
+        def count() -> dict[str, float]:
+            assert self._statements is not None
+            self._forget()
+            worker = self.hold.worker()
+            worker.start()
+            sleep(min(CALM_S, self.setup.idle_s))
+            used, began = process_time(), perf_counter()
+            counts = self._statements(lambda: sleep(self.setup.idle_s))
+            used, took = process_time() - used, perf_counter() - began
+            worker.stop()
+            return {"statements": counts["statements"] / took, "cpu": used / took * 100}
+
+        return Counted(count)
+
+    def _forget(self) -> None:
+        """Everybody begins with an empty table."""
+        table = self.hold.tables.outbox.name
+        with self.sessions() as session, session.begin():
+            session.execute(sa.text(f"DELETE FROM {table}" if self.store == "sqlite" else f"TRUNCATE TABLE {table}"))
+
+
+def _tune(connection: Any, _: Any) -> None:
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+def _without_transactions(counts: dict[str, int]) -> dict[str, float]:
+    return {"statements": counts["sent"] - 2 * counts["commits"], "commits": counts["commits"]}
