@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import sys
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ def in_terminal(*args: str, types: Sequence[tuple[str, str]] = (), **env: str) -
     """
     pid, screen = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
         for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "HOLDFAST_APP"):
             os.environ.pop(name, None)
         os.environ.update({"TERM": "xterm-256color", **env})
