@@ -357,8 +357,6 @@ class World:
             hint, notes = getattr(error, "retry_after", None), getattr(error, "__notes__", None)
             self.log.append(("raised", type(error), type(error.__cause__), hint, notes))
             self.below = error
-            if isinstance(error, asyncio.CancelledError) and is_being_cut():
-                raise  # who swallows a cut makes it a race between the limits around it
         finally:
             for scope in reversed(scopes):
                 scope.__exit__(None, None, None)
@@ -384,14 +382,6 @@ class World:
         if (retry := self.strategy("retry")) is not None and retry.budget is not None:
             seen["budget"] = retry.budget.figures()
         return seen
-
-
-def is_being_cut() -> bool:
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # no loop
-        return False
-    return task is not None and task.cancelling() > 0
 
 
 def seen(result: Any) -> Any:

@@ -505,3 +505,32 @@ def test_one_guard_with_a_limit_serves_many_loops_one_after_another(clock, path,
     assert [asyncio.run(guard.arun(clock.asleep, 60)).kind for _ in range(3)] == [K.TIMEOUT] * 3
     assert isinstance(strategy(guard, "breaker"), CircuitBreakerStrategy)
     assert guard.circuit.look("failure_count") == 3
+
+
+@pytest.mark.parametrize("gives_in_at", [2, 3])
+def test_a_function_that_goes_on_after_its_attempt_was_cut_is_cut_again_by_the_total(guard_of, clock, gives_in_at):
+    guard = guard_of(Timeout(total=9, attempt=4), Retry(attempts=3))
+    cuts: list[float] = []
+
+    async def stubborn() -> str:
+        until = clock.monotonic() + 60
+        while (left := until - clock.monotonic()) > 0:
+            try:
+                await clock.asleep(left)
+            except asyncio.CancelledError:
+                cuts.append(clock.monotonic())
+                if len(cuts) == gives_in_at:
+                    raise
+        return "late"
+
+    async def main() -> Any:
+        outcome = await guard.arun(stubborn)
+        assert (task := asyncio.current_task()) is not None
+        assert task.cancelling() == 0
+        return outcome
+
+    began = clock.monotonic()
+    outcome = asyncio.run(main())
+    assert (outcome.kind, outcome.error.limit) == (K.TIMEOUT, 9)
+    assert [at - began for at in cuts] == [4, 9]
+    assert clock.monotonic() - began == (9 if gives_in_at == 2 else 60)

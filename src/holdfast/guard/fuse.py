@@ -15,6 +15,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable
 from itertools import count
+from operator import attrgetter
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 from weakref import finalize
@@ -41,9 +42,9 @@ _serial = count(1)
 
 
 class Parts:
-    """The strategies of a fusable plan, by kind; `limit` is the seconds that the first attempt has."""
+    """The strategies of a fusable plan, by kind, and its time limits with the shortest one first."""
 
-    __slots__ = ("breaker", "bulkhead", "fallback", "limit", "rate_limit", "retry")
+    __slots__ = ("breaker", "bulkhead", "fallback", "limits", "rate_limit", "retry")
 
     def __init__(self) -> None:
         self.fallback: FallbackStrategy | None = None
@@ -51,7 +52,12 @@ class Parts:
         self.bulkhead: BulkheadStrategy | None = None
         self.retry: RetryStrategy | None = None
         self.breaker: CircuitBreakerStrategy | None = None
-        self.limit: float | None = None
+        self.limits: list[TimeoutStrategy] = []
+
+    @property
+    def limit(self) -> float | None:
+        """The seconds that the first attempt has."""
+        return self.limits[0].timeout_s if self.limits else None
 
 
 def fusable(plan: Plan) -> Parts | None:
@@ -67,7 +73,7 @@ def fusable(plan: Plan) -> Parts | None:
             return None
         position = FUSED_ORDER.index(kind)
         if type(strategy) is TimeoutStrategy and not strategy.abandon:
-            parts.limit = min(strategy.timeout_s, parts.limit or strategy.timeout_s)
+            parts.limits = sorted([*parts.limits, strategy], key=attrgetter("timeout_s"))
         elif type(strategy) in _PLAIN and not _needs_context(strategy):
             setattr(parts, kind, strategy)
         else:
@@ -154,6 +160,7 @@ def _names(plan: Plan, parts: Parts | None, fn: Callable[..., Any] | None, is_as
 
         from holdfast.guard.wheel import Wheels
 
-        names |= {"wheels_": Wheels(setting.clock), "running_loop_": asyncio.get_running_loop}
+        reprieve = parts.limits[-1].timeout_s - parts.limits[0].timeout_s
+        names |= {"wheels_": Wheels(setting.clock, reprieve), "running_loop_": asyncio.get_running_loop}
         names |= {"current_task_": asyncio.current_task}
     return names

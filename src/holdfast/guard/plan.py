@@ -241,6 +241,7 @@ class Plan:
         """A call whose first attempt was made by the fused path and did not simply succeed."""
         finish = FINISH[is_async]
         setting = self.setting
+        limits = [] if self.parts is None else self.parts.limits
 
         def resume(
             fn: Callable[..., Any],
@@ -278,7 +279,7 @@ class Plan:
             if admitted is not None:
                 replay.admitted = admitted
             if cut:
-                binding = min((s for s in self.strategies if type(s) is TimeoutStrategy), key=lambda s: s.timeout_s)
+                binding = limits[entry[FIRED] - 1]
                 replay.limit, replay.which = binding.timeout_s, binding.which
             del failure  # this frame will be in its traceback
             work = self.perform(Call(setting, is_async, fn, args, kwargs, replay=replay))

@@ -148,7 +148,7 @@ class Writer:
                 "wheel_ = wheels_.at",
                 "if wheel_.loop is not loop_:",
                 "    wheel_ = wheels_.switch(loop_)",
-                f"entry_ = [task_, started_ + {limit!r}, False, task_.cancelling()]",
+                f"entry_ = [task_, started_ + {limit!r}, 0, task_.cancelling()]",
                 "queue_ = wheel_.queue",
                 "queue_.append(entry_)",
                 "if wheel_.armed is None:",

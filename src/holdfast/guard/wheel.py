@@ -8,28 +8,34 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from holdfast.core.clock import Clock, TimerHandle
 
-# An entry is a plain list, for the same reason as a context link: [task, expiry, fired, cancellations before].
+# An entry is a plain list, for the same reason as a context link: [task, expiry, cuts, cancellations before],
+# and, once it was cut, the timer of a limit that ends later.
 Entry = list[Any]
-TASK, EXPIRY, FIRED, BEFORE = range(4)
+TASK, EXPIRY, FIRED, BEFORE, LATER = range(5)
 _CROWDED: Final = 4096
 
 
 class Wheel:
-    """The entries of one event loop."""
+    """The entries of one event loop.
 
-    __slots__ = ("__weakref__", "_clock", "_crowd", "armed", "loop", "queue")
+    `reprieve` is how much later another limit of the same guard ends, for calls that go on after they were cut.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop | None, clock: Clock) -> None:
+    __slots__ = ("__weakref__", "_clock", "_crowd", "_reprieve", "armed", "loop", "queue")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None, clock: Clock, reprieve: float) -> None:
         self.loop = loop
         self.queue: deque[Entry] = deque()
         self.armed: TimerHandle | None = None
         self._clock = clock
         self._crowd = _CROWDED
+        self._reprieve = reprieve
 
     def arm(self) -> None:
         """Set the timer for the entry that expires first."""
@@ -58,8 +64,9 @@ class Wheel:
                 if entry[EXPIRY] > now:
                     self.arm()
                     return
-                entry[FIRED] = True
-                task.cancel()
+                _cut(entry)
+                if self._reprieve:
+                    entry.append(self._clock.call_at(entry[EXPIRY] + self._reprieve, partial(_cut, entry)))
             queue.popleft()
 
 
@@ -69,17 +76,18 @@ class Wheels:
     A wheel lives as long as its timer is set or somebody holds it. It keeps its loop alive, so an id is one loop's.
     """
 
-    __slots__ = ("_all", "_clock", "at")
+    __slots__ = ("_all", "_clock", "_reprieve", "at")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, reprieve: float) -> None:
         self._clock = clock
+        self._reprieve = reprieve
         self._all: WeakValueDictionary[int, Wheel] = WeakValueDictionary()
-        self.at = Wheel(None, clock)
+        self.at = Wheel(None, clock, reprieve)
 
     def switch(self, loop: asyncio.AbstractEventLoop) -> Wheel:
         wheel = self._all.get(id(loop))
         if wheel is None:
-            wheel = self._all[id(loop)] = Wheel(loop, self._clock)
+            wheel = self._all[id(loop)] = Wheel(loop, self._clock, self._reprieve)
         self.at = wheel
         return wheel
 
@@ -88,4 +96,15 @@ def absorbed(entry: Entry, task: asyncio.Task[Any]) -> bool:
     """Whether the cancellation that ended the call was this wheel's own; takes it back if so."""
     if not entry[FIRED]:
         return False
+    for timer in entry[LATER:]:
+        timer.cancel()
+    for _ in range(entry[FIRED] - 1):
+        task.uncancel()
     return task.uncancel() <= int(entry[BEFORE])
+
+
+def _cut(entry: Entry) -> None:
+    task = entry[TASK]
+    if task is not None:
+        entry[FIRED] += 1
+        task.cancel()
