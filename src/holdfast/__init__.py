@@ -124,9 +124,9 @@ _HOMES = {
         "ResolverVerification RetentionOnlyResolver VerifyingResolver"
     ),
     "outbox.runner": "SagaRunner",
-    "outbox.saga": "Sagas",
-    "outbox.saga_definition": "Saga Step",
-    "outbox.saga_rows": "SagaRun",
+    "outbox.sagas.sagas": "Sagas",
+    "outbox.sagas.definition": "Saga Step",
+    "outbox.sagas.rows": "SagaRun",
     "outbox.signal": "AbandonedHook AbandonedSignal",
     "outbox.subject": "CompositeSubjectId Correction PiiCategory StoredSubjectId SubjectRef",
     "outbox.tables": "OutboxTables bind_tables",
@@ -380,10 +380,10 @@ if TYPE_CHECKING:
     from holdfast.outbox.resolver import RetentionOnlyResolver as RetentionOnlyResolver
     from holdfast.outbox.resolver import VerifyingResolver as VerifyingResolver
     from holdfast.outbox.runner import SagaRunner as SagaRunner
-    from holdfast.outbox.saga import Sagas as Sagas
-    from holdfast.outbox.saga_definition import Saga as Saga
-    from holdfast.outbox.saga_definition import Step as Step
-    from holdfast.outbox.saga_rows import SagaRun as SagaRun
+    from holdfast.outbox.sagas.definition import Saga as Saga
+    from holdfast.outbox.sagas.definition import Step as Step
+    from holdfast.outbox.sagas.rows import SagaRun as SagaRun
+    from holdfast.outbox.sagas.sagas import Sagas as Sagas
     from holdfast.outbox.signal import AbandonedHook as AbandonedHook
     from holdfast.outbox.signal import AbandonedSignal as AbandonedSignal
     from holdfast.outbox.subject import CompositeSubjectId as CompositeSubjectId

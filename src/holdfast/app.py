@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # guards and letters do without SQLAlchemy
     from holdfast.outbox.publishing import Publishers
     from holdfast.outbox.resolver import ResolverRegistry
     from holdfast.outbox.runner import SagaRunner
-    from holdfast.outbox.saga import Saga, Sagas
+    from holdfast.outbox.sagas.sagas import Saga, Sagas
     from holdfast.outbox.tables import OutboxTables
     from holdfast.outbox.worker import OutboxWorker
     from holdfast.outbox.works import Works

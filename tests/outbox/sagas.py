@@ -16,7 +16,7 @@ from holdfast.outbox.functions import NoTarget
 from holdfast.outbox.operation import CallContext, Discard, Done, Operation, OperationRegistry, StepEvents
 from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.runner import SagaRunner
-from holdfast.outbox.saga import Saga, Sagas, Step
+from holdfast.outbox.sagas.sagas import Saga, Sagas, Step
 from holdfast.outbox.settle import Settlement
 from holdfast.telemetry.events import GuardEvent
 from holdfast.telemetry.hub import Hub

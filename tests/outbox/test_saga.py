@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from holdfast.errors import ConfigurationError
 from holdfast.machine.outbox_entry import ABANDON, FAIL, SUCCEED
 from holdfast.outbox.events import SagaMoved
-from holdfast.outbox.saga import Saga, Sagas, Step
+from holdfast.outbox.sagas.sagas import Saga, Sagas, Step
 from tests.databases import DATABASES, fresh_database
 from tests.outbox.sagas import REFUSED, Shop, order_saga
 

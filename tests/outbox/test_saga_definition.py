@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import ConfigurationError
 from holdfast.outbox.operation import Operation
-from holdfast.outbox.saga import Saga, Step
+from holdfast.outbox.sagas.sagas import Saga, Step
 from tests.databases import fresh_database
 from tests.outbox.sagas import Shop
 

@@ -17,7 +17,7 @@ from holdfast.outbox.functions import NoTarget
 from holdfast.outbox.operation import Discard, Done, Operation, OperationRegistry
 from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.runner import SagaRunner
-from holdfast.outbox.saga import Saga, Sagas, Step
+from holdfast.outbox.sagas.sagas import Saga, Sagas, Step
 from holdfast.telemetry.hub import Hub
 from holdfast.testing import ManualClock
 from tests.databases import DATABASES, TABLES, Database, fresh_database, open_database

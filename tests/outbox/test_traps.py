@@ -53,7 +53,7 @@ from holdfast.outbox.local import LocalStep
 from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.resolver import ResolverErasure, ResolverRectification, ResolverRegistry
 from holdfast.outbox.runner import SagaRunner
-from holdfast.outbox.saga import Saga, Sagas, Step
+from holdfast.outbox.sagas.sagas import Saga, Sagas, Step
 from holdfast.outbox.settle import Settlement
 from holdfast.outbox.subject import CompositeSubjectId, Correction, PiiCategory, SubjectRef
 from holdfast.telemetry.hub import Hub

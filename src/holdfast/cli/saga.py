@@ -16,7 +16,7 @@ from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import ago, stamp
 from holdfast.machine.saga import CANCELLED, SagaState, StepRecord
 from holdfast.outbox.entry import OutboxEntry
-from holdfast.outbox.saga import SagaRun, Sagas
+from holdfast.outbox.sagas.sagas import SagaRun, Sagas
 
 _SAGAS: Final = (
     Column("id"), Column("definition", gives=True), Column("state"), Column("at", gives=True),

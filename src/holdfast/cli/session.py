@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.breakers.breakers import Breakers
     from holdfast.letters.letters import Letters
     from holdfast.outbox.outbox import Outbox
-    from holdfast.outbox.saga import Sagas
+    from holdfast.outbox.sagas.sagas import Sagas
     from holdfast.outbox.works import Works
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -26,7 +26,7 @@ from holdfast.outbox.local import ErasureStrategy, LocalStep, children_first
 from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.resolver import ResolverRegistry
 from holdfast.outbox.runner_errors import error_name
-from holdfast.outbox.saga_after import audit_at_commit
+from holdfast.outbox.sagas.after import audit_at_commit
 from holdfast.outbox.subject import LONGEST, SEPARATOR, CompositeSubjectId, Correction, SubjectRef
 
 SubjectId = str | CompositeSubjectId

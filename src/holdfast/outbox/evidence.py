@@ -14,7 +14,7 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from holdfast.audit.event import AuditEvent, AuditSink, JoiningSink
-from holdfast.outbox.saga_after import innermost, is_within
+from holdfast.outbox.sagas.after import innermost, is_within
 
 _log: Final = logging.getLogger("holdfast.outbox")
 

@@ -27,7 +27,7 @@ from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.publishing import SOURCE, Publishers, publish_operation
 from holdfast.outbox.resolver import ResolverRegistry
 from holdfast.outbox.runner import SagaRunner
-from holdfast.outbox.saga import Saga, Sagas
+from holdfast.outbox.sagas.sagas import Saga, Sagas
 from holdfast.outbox.subject_operations import ERASE, RECTIFY
 from holdfast.outbox.tables import PREFIX, OutboxTables, bind_tables
 from holdfast.outbox.wake import topic_of

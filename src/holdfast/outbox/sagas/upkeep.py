@@ -14,8 +14,8 @@ from holdfast.machine import saga as machine
 from holdfast.machine.outbox_entry import TERMINAL
 from holdfast.machine.saga import ACTIVE
 from holdfast.outbox.runner_errors import error_name
-from holdfast.outbox.saga_catching_up import catch_up, settled_rows
-from holdfast.outbox.saga_place import SagaPlace, Work
+from holdfast.outbox.sagas.catching_up import catch_up, settled_rows
+from holdfast.outbox.sagas.place import SagaPlace, Work
 
 _log: Final = logging.getLogger("holdfast.outbox")
 

@@ -15,8 +15,8 @@ from holdfast.machine.outbox_entry import ABANDON, CANCEL, CANCELLED, RELEASE, R
 from holdfast.machine.saga import Direction, StepState
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.outbox import Outbox
-from holdfast.outbox.saga_definition import backward_id, forward_id
-from holdfast.outbox.saga_progress import Progress
+from holdfast.outbox.sagas.definition import backward_id, forward_id
+from holdfast.outbox.sagas.progress import Progress
 from holdfast.outbox.settle import Settlement
 
 _NOTHING: Final[frozenset[UUID]] = frozenset()

@@ -17,10 +17,10 @@ from holdfast.machine.saga import SagaState
 from holdfast.outbox.events import SagaMoved
 from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.runner_errors import error_name
-from holdfast.outbox.saga_after import call_after_commit
-from holdfast.outbox.saga_definition import Saga, Wired, wire
-from holdfast.outbox.saga_progress import Moved, Progress
-from holdfast.outbox.saga_rows import SagaRun, run_of, select_sagas
+from holdfast.outbox.sagas.after import call_after_commit
+from holdfast.outbox.sagas.definition import Saga, Wired, wire
+from holdfast.outbox.sagas.progress import Moved, Progress
+from holdfast.outbox.sagas.rows import SagaRun, run_of, select_sagas
 from holdfast.outbox.settle import write_events
 from holdfast.telemetry.hub import Hub, default_hub
 

@@ -24,13 +24,13 @@ from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.ids import new_entry_id
 from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.rows import columns_of, entry_of
-from holdfast.outbox.saga_after import audit_at_commit
-from holdfast.outbox.saga_catching_up import catch_up, settled_rows, take_settlement
-from holdfast.outbox.saga_definition import Saga, Step, Wired
-from holdfast.outbox.saga_place import Work
-from holdfast.outbox.saga_progress import Moved, Progress
-from holdfast.outbox.saga_rows import SagaRun, insert_once, run_of, select_sagas
-from holdfast.outbox.saga_upkeep import SagaUpkeep
+from holdfast.outbox.sagas.after import audit_at_commit
+from holdfast.outbox.sagas.catching_up import catch_up, settled_rows, take_settlement
+from holdfast.outbox.sagas.definition import Saga, Step, Wired
+from holdfast.outbox.sagas.place import Work
+from holdfast.outbox.sagas.progress import Moved, Progress
+from holdfast.outbox.sagas.rows import SagaRun, insert_once, run_of, select_sagas
+from holdfast.outbox.sagas.upkeep import SagaUpkeep
 from holdfast.outbox.settle import Settlement
 from holdfast.outbox.subject import json_value
 from holdfast.telemetry.hub import Hub

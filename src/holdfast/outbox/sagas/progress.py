@@ -17,8 +17,8 @@ from holdfast.machine.saga import ENDED, Change, Direction, SagaRecord, SagaStat
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.runner_errors import error_name
-from holdfast.outbox.saga_definition import Wired, backward_id, forward_id
-from holdfast.outbox.saga_rows import SagaRun, steps_to_json
+from holdfast.outbox.sagas.definition import Wired, backward_id, forward_id
+from holdfast.outbox.sagas.rows import SagaRun, steps_to_json
 from holdfast.outbox.subject import SubjectRef
 from holdfast.store.codec import plain
 
