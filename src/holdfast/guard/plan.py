@@ -258,15 +258,16 @@ class Plan:
         ) -> Any:
             ended = setting.clock.monotonic()
             begun = ended if started is None else started
-            cut = False
+            cut, cuts = False, 0
             if entry is not None:
                 from asyncio import CancelledError
 
                 from holdfast.guard.wheel import FIRED, absorbed
 
+                cuts = entry[FIRED]
                 ours = absorbed(entry, task)
                 cut = ours and type(failure).__name__ == "CancelledError"
-                if failure is None and entry[FIRED] and not ours:
+                if failure is None and cuts and not ours:
                     self._abort(CancelledError(), ended - begun)
                     raise CancelledError  # somebody else cancelled as well, and the function swallowed it
             if failure is not None and not cut and not isinstance(failure, Exception):
@@ -279,7 +280,7 @@ class Plan:
             if admitted is not None:
                 replay.admitted = admitted
             if cut:
-                binding = limits[entry[FIRED] - 1]
+                binding = limits[cuts - 1]
                 replay.limit, replay.which = binding.timeout_s, binding.which
             del failure  # this frame will be in its traceback
             work = self.perform(Call(setting, is_async, fn, args, kwargs, replay=replay))
