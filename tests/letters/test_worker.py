@@ -258,6 +258,24 @@ def test_an_idle_worker_is_silent() -> None:
     assert (writes, kit.events) == ([], [])
 
 
+def test_an_idle_look_asks_for_nothing_twice() -> None:
+    kit = Kit()
+    kit.register()
+    worker = Worker(kit.replayer)
+    worker.run_once()
+    asked: list[str] = []
+    store: Any = kit.store
+
+    def counted(verb: str) -> Any:
+        ask = getattr(store, verb)
+        return lambda kind, *more, **options: (asked.append(f"{verb} {kind.name}"), ask(kind, *more, **options))[1]
+
+    for verb in ("get", "page", "tally", "claim", "sweep"):
+        setattr(store, verb, counted(verb))
+    worker.run_once()
+    assert sorted(asked) == ["get lease", "page letter_bulk", "tally letter"]
+
+
 def test_several_workers_replay_each_letter_once() -> None:
     kit = Kit()
     counts: dict[str, int] = {}

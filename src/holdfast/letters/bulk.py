@@ -9,6 +9,7 @@ the others alone.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Final
 
 from holdfast.core.redact import redact
@@ -97,18 +98,38 @@ class Bulk:
         found = self._store.page(BULK, where, by="created_at", descending=True, limit=max(0, limit))
         return [progress_of(record) for record in found]
 
-    def run_due(self, stop: threading.Event | None = None) -> list[BulkProgress]:
-        """Run every operation that waits for a worker and that this process can do something for, each for its turn."""
-        due = Condition("due_at", "<=", self._store.now())
+    def waiting(self) -> list[BulkRecord]:
+        """Operations that wait for a worker, the longest due first; those that only another program can replay are
+        left to that."""
+        handlers = self._replayer.handlers
+
+        def is_ours(record: BulkRecord) -> bool:
+            if BulkAction(record.action) in SETTLES:
+                return True
+            domain = LetterFilter.from_json(record.filter).domain
+            return bool(handlers.domains if domain is None else handlers.routes(domain))
+
+        found = self._store.page(BULK, (Condition("due_at", "is set"),), by="due_at", limit=100)
+        return [record for record in found if is_ours(record)]
+
+    def run_due(
+        self, stop: threading.Event | None = None, waiting: Sequence[BulkRecord] | None = None
+    ) -> list[BulkProgress]:
+        """Run every operation that is due and that this process can do something for, each for its turn.
+
+        `waiting` is what `waiting()` has just said; without it that is asked here.
+        """
         halt = threading.Event() if stop is None else stop
-        ran = [self.run(record.id, halt, self._turn_s) for record in self._ours(due) if not halt.is_set()]
+        known = self.waiting() if waiting is None else waiting
+        now = self._store.now() if known else 0
+        due = [record.id for record in known if record.due_at is not None and record.due_at <= now]
+        ran = [self.run(id, halt, self._turn_s) for id in due if not halt.is_set()]
         return [progress for progress in ran if progress is not None]
 
-    def next_s(self) -> float | None:
+    def next_s(self, waiting: Sequence[BulkRecord] | None = None) -> float | None:
         """Seconds until an operation wants this worker; None when none does."""
-        now = self._store.now()
-        first = next(iter(self._ours(Condition("due_at", "is set"))), None)
-        return None if first is None else max(0.0, ((first.due_at or 0) - now) / 1e6)
+        known = self.waiting() if waiting is None else waiting
+        return max(0.0, ((known[0].due_at or 0) - self._store.now()) / 1e6) if known else None
 
     def run(self, id: str, stop: threading.Event | None = None, turn_s: float | None = None) -> BulkProgress | None:
         """Carry an operation on to its end, until it is aborted, or until a breaker makes it wait.
@@ -134,18 +155,6 @@ class Bulk:
             raise
         found = self._store.get(BULK, (id,))[0]
         return None if found is None else self._told(found)
-
-    def _ours(self, due: Condition) -> list[BulkRecord]:
-        """Operations, the longest due first. Those whose domain only another program can replay are left to that."""
-        handlers = self._replayer.handlers
-
-        def is_ours(record: BulkRecord) -> bool:
-            if BulkAction(record.action) in SETTLES:
-                return True
-            domain = LetterFilter.from_json(record.filter).domain
-            return bool(handlers.domains if domain is None else handlers.routes(domain))
-
-        return [record for record in self._store.page(BULK, (due,), by="due_at", limit=100) if is_ours(record)]
 
     def _extend(self, id: str, token: str) -> bool:
         now = self._store.now()

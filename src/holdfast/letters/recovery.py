@@ -40,6 +40,7 @@ _REFUSAL_RESTS_S: Final = 300.0
 _MOST_REFUSED: Final = 20_000
 _NOT_TRIED: Final = frozenset({ReplayOutcome.REFUSED, ReplayOutcome.SKIPPED})
 EMPTY: Final = "empty"
+Waiting = dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +100,15 @@ class Recovery:
         self._heart = Heart(self._extend, self._policy.lease_s / _BEATS)
         self._refused: dict[str, float] = {}  # until when a letter that was refused here is not looked at again
 
-    def run(self, stop: threading.Event | None = None) -> list[Drained]:
-        """Drain every domain that has something due, each for its turn. A domain that fails leaves the others alone."""
+    def run(self, stop: threading.Event | None = None, waiting: Waiting | None = None) -> list[Drained]:
+        """Drain every domain that has something due, each for its turn. A domain that fails leaves the others alone.
+
+        `waiting` is what `waiting()` has just said; without it that is asked here.
+        """
         halt = threading.Event() if stop is None else stop
         drained = []
         failures = []
-        for domain, types in sorted(self._waiting().items()):
+        for domain, types in sorted((self.waiting() if waiting is None else waiting).items()):
             if halt.is_set():
                 break
             try:
@@ -116,14 +120,24 @@ class Recovery:
             raise failures[0]
         return drained
 
-    def next_s(self) -> float | None:
+    def next_s(self, waiting: Waiting | None = None) -> float | None:
         """Seconds until a letter that waits for its next attempt is due; None when none waits."""
-        now = self._store.now()
         dues = []
-        for domain, types in self._waiting().items():
+        known = self.waiting() if waiting is None else waiting
+        now = self._store.now() if known else 0
+        for domain, types in known.items():
             where = (*equal(domain=domain), among("failure_type", types), Condition("due_at", ">", now))
             dues += [letter.due_at for letter in self._store.page(LETTER, where, by="due_at", limit=1)]
         return min(((due - now) / 1e6 for due in dues if due is not None), default=None)
+
+    def waiting(self) -> Waiting:
+        """The failure types with pending letters that recover by themselves, by domain."""
+        handlers = self._replayer.handlers
+        waiting: Waiting = {}
+        for domain, kind in self._store.tally(LETTER, ("domain", "failure_type"), equal(status="pending")):
+            if any(route.recovers(kind) for route in handlers.routes(domain)):
+                waiting[domain] = (*waiting.get(domain, ()), kind)
+        return waiting
 
     def drain(self, domain: str, stop: threading.Event | None = None, turn_s: float | None = None) -> Drained:
         """Replay what is due in the domain until nothing is left, the breaker refuses, or another worker is at it.
@@ -157,7 +171,7 @@ class Recovery:
         """Round after round; why it ended."""
         replayer, pace, batch, begun = self._replayer, Pace(), Batch(), False
         has_breaker = replayer.gates.has_breaker(domain)
-        types = self._waiting().get(domain, ())
+        types = self.waiting().get(domain, ())
         queue = Queue(self._store, domain, types, key_of=key_of(replayer.handlers, domain), is_ready=self._is_ready)
         while not stop.is_set():
             standing = replayer.gates.standing(domain)
@@ -212,15 +226,6 @@ class Recovery:
     def _begin_trial(self, domain: str) -> bool:
         now = self._store.now()
         return change(self._store, DOMAIN, domain, lambda found: begin_trial(found, domain, now))[1] is not None
-
-    def _waiting(self) -> dict[str, tuple[str, ...]]:
-        """The failure types with pending letters that recover by themselves, by domain."""
-        handlers = self._replayer.handlers
-        waiting: dict[str, tuple[str, ...]] = {}
-        for domain, kind in self._store.tally(LETTER, ("domain", "failure_type"), equal(status="pending")):
-            if any(route.recovers(kind) for route in handlers.routes(domain)):
-                waiting[domain] = (*waiting.get(domain, ()), kind)
-        return waiting
 
     def _has_due(self, domain: str, types: tuple[str, ...]) -> bool:
         where = (*equal(domain=domain), among("failure_type", types), Condition("due_at", "<=", self._store.now()))

@@ -18,8 +18,9 @@ from holdfast.letters.bulk import Bulk, BulkProgress
 from holdfast.letters.events import WorkerTroubled
 from holdfast.letters.filing import WAKE
 from holdfast.letters.maintenance import Maintenance, MaintenanceReport
-from holdfast.letters.recovery import Drained, Recovery
+from holdfast.letters.recovery import Drained, Recovery, Waiting
 from holdfast.letters.replay import Replayer
+from holdfast.machine.bulk import BulkRecord
 from holdfast.store.port import Subscription
 from holdfast.telemetry.events import CircuitStateChanged, GuardEvent
 
@@ -100,11 +101,14 @@ class Worker:
                 report.chores[name] = done
         every = self._policy.maintain_every_s
         report.maintenance = self._part(report, "maintenance", lambda: self._maintenance.run_if_due(every), None)
-        report.bulks = self._part(report, "bulk", lambda: self._bulk.run_due(self._stop), [])
-        report.drained = self._part(report, "recovery", lambda: self._recovery.run(self._stop), [])
+        bulks: list[BulkRecord] = self._part(report, "bulk", self._bulk.waiting, [])
+        report.bulks = self._part(report, "bulk", lambda: self._bulk.run_due(self._stop, bulks), [])
+        letters: Waiting = self._part(report, "recovery", self._recovery.waiting, {})
+        report.drained = self._part(report, "recovery", lambda: self._recovery.run(self._stop, letters), [])
         known = [drain.next_s for drain in report.drained]
-        known += [self._part(report, "schedule", self._recovery.next_s, None)]
-        known += [self._part(report, "schedule", self._bulk.next_s, None)]
+        calm = not (report.drained or report.bulks or report.troubles)  # then nothing has changed since it was asked
+        known += [self._part(report, "schedule", lambda: self._recovery.next_s(letters if calm else None), None)]
+        known += [self._part(report, "schedule", lambda: self._bulk.next_s(bulks if calm else None), None)]
         report.next_s = min((seconds for seconds in known if seconds is not None), default=None)
         return report
 

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from holdfast.backends.sql.database import Link, Lost, Row, Step, T, Taken
 from holdfast.backends.sql.ddl import tables_ddl
 from holdfast.backends.sql.dialect import Dialect, Sqlite
+from holdfast.backends.sql.glance import looking
 from holdfast.backends.sql.group import GroupWriter, Interrupted
 from holdfast.backends.sql.plans import Plans
 from holdfast.backends.sql.pool import Pool
@@ -23,7 +24,7 @@ from holdfast.backends.sql.schema import VERSION_TABLE, WAKE_TABLE
 from holdfast.backends.sql.statement import Statement
 from holdfast.backends.sql.topics import Topics
 from holdfast.backends.sql.url import Address
-from holdfast.backends.sql.watch import Look, Watcher
+from holdfast.backends.sql.watch import Watcher
 from holdfast.errors import SchemaError, StoreError, StoreUnavailable
 
 MEMORY: Final = ":memory:"
@@ -171,7 +172,7 @@ class SqliteDatabase:
             reader = self._connect_reader()
         except sqlite3.Error as error:
             raise self._failure(error) from error
-        self._watcher = Watcher(_looking(reader), self._topics, POLL_S, reader.close)
+        self._watcher = Watcher(looking(reader, self._path), self._topics, POLL_S, reader.close)
         self._watcher.start()
 
     def ping(self) -> None:
@@ -287,24 +288,6 @@ _ADVICE: Final = {
     "disk I/O": "look at the disk",
     "interrupted": "try again",
 }
-
-
-def _looking(reader: sqlite3.Connection) -> Look:
-    """How often each topic was woken. SQLite tells cheaply whether another connection has changed anything."""
-    seen = -1
-
-    def look() -> dict[str, int] | None:
-        nonlocal seen
-        try:
-            version = reader.execute("PRAGMA data_version").fetchone()[0]
-            if version == seen:
-                return None
-            seen = version
-            return dict(reader.execute(f"SELECT topic, n FROM {WAKE_TABLE}").fetchall())
-        except sqlite3.Error:  # busy, or the file is gone: whoever waits polls as well
-            return None
-
-    return look
 
 
 def _named(dialect: Dialect) -> Statement:

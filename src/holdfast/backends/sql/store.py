@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
@@ -57,6 +58,7 @@ class SqlStore:
         self._topics = Topics()
         self._database = open_database(self.address, self._topics, **self._options)
         self._known: dict[str, Plans] = {}
+        self._watching = threading.Lock()
         self._process = os.getpid()
 
     @property
@@ -177,7 +179,8 @@ class SqlStore:
     def subscribe(self, topic: str, callback: Callable[[], object]) -> Subscription:
         self._check_process()
         subscription = self._topics.add(topic, callback)
-        self._database.watch()
+        with self._watching:  # of two watchers, one would never be stopped
+            self._database.watch()
         return subscription
 
     def ping(self) -> None:

@@ -73,6 +73,14 @@ class SharingConformance:
         for subscription in subscriptions:
             subscription.close()
 
+    def test_closing_ends_all_that_subscribers_who_came_at_once_have_started(self, store: Store) -> None:
+        before = set(threading.enumerate())
+        at_once([lambda: store.subscribe("a", lambda: None)] * 8)
+        store.close()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(5)
+            assert not thread.is_alive(), thread.name
+
     def test_a_subscriber_of_a_second_store_hears_as_well(self, store: Store, second_store: Store | None) -> None:
         if second_store is None:
             pytest.skip("no second store at this place")
