@@ -73,6 +73,20 @@ end
 return found
 """
 )
+GIVE_BACK = (
+    MOVE
+    + """
+for _, id in ipairs(redis.call('ZRANGE', 'i:both:' .. ARGV[1] .. ',replaying', 0, -1)) do
+  local key = 'l:' .. id
+  local f = redis.call('HMGET', key, 'created', 'kind')
+  redis.call('HSET', key, 'status', 'pending', 'retries', 0, 'attempts', 0)
+  redis.call('HDEL', key, 'token', 'attempt_cap', 'started', 'retried', 'heartbeat')
+  move(id, f[1], ARGV[1], f[2], 'replaying', 'pending')
+  redis.call('ZREM', 'i:touched', id)
+  redis.call('ZADD', 'i:due:' .. ARGV[1], 1, id)
+end
+"""
+)
 COMPLETE = (
     MOVE
     + """
@@ -207,9 +221,10 @@ class RedisFloor:
     complete_by_id = complete
 
     def claim(self) -> Task:
-        script, serial = self._script(CLAIM), self._serial
+        script, give_back, serial = self._script(CLAIM), self._script(GIVE_BACK), self._serial
 
         def prepare(number: int) -> list[None]:
+            give_back(CLAIMED)
             self._pending(CLAIMED, number * 100)
             return [None] * number
 

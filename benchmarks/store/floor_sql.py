@@ -167,6 +167,7 @@ class SqlFloor:
             return run(sql, (at, f"{next(serial):014x}", CAP, at, at, at, at, CLAIMED, at, CAP))
 
         def prepare(number: int) -> list[None]:
+            self.prepared.supply.give_back(CLAIMED)
             self.prepared.supply.ensure(CLAIMED, number * 100)
             return [None] * number
 

@@ -1,6 +1,8 @@
 """Holdfast's repositories, capture, sharing and replay, as a user has them."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from functools import cached_property
 from itertools import count
 from typing import Any
@@ -15,9 +17,15 @@ from holdfast.letters.capture import DeadLetter
 from holdfast.letters.overflow import Capacity
 from holdfast.letters.pace import BatchPolicy
 from holdfast.letters.repository import FailedOperationRepository
+from holdfast.machine.letter_record import LETTER
+from holdfast.store.query import equal
 
 CHUNK = 1000
 TOGETHER = 200
+PENDING = {
+    "status": "pending", "due_at": 1, "retry_count": 0, "attempts": 0, "token": None, "attempt_cap": None,
+    "started_at": None, "last_retry_at": None, "heartbeat_at": None, "touched_at": None,
+}  # fmt: skip
 ROOM = Capacity(total=10**9, per_domain=10**9)
 
 
@@ -52,6 +60,20 @@ class Supply:
     def acquired(self, number: int) -> list[Any]:
         self.ensure(self._completed, number)
         return self._repository.acquire_many(domain=self._completed, limit=number, max_retries=CAP)
+
+    def give_back(self, domain: str) -> None:
+        """What was claimed is pending again, and the first to be claimed.
+
+        So the next sample claims letters that were written a moment ago, as a worker does, and not one after the other
+        of those that were loaded: most of the time would go to pages that nobody has touched yet, and the more so the
+        more pages there are.
+        """
+        store = self._repository.store
+        store.sweep(LETTER, equal(domain=domain, status="replaying"), PENDING)
+        if store.url.startswith("sqlite"):
+            # A checkpoint waits for the disk, whatever was promised, and would be in some samples and not in others.
+            with closing(sqlite3.connect(store.url.removeprefix("sqlite:///"))) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def ensure(self, domain: str, number: int) -> None:
         """See that so many letters of the domain are pending."""
@@ -107,6 +129,7 @@ class Ours:
 
     def claim(self) -> Task:
         def prepare(number: int) -> list[None]:
+            self.supply.give_back(CLAIMED)
             self.supply.ensure(CLAIMED, number * 100)
             return [None] * number
 

@@ -59,7 +59,7 @@ LETTER_ROWS = (
     _hot("complete", "complete, with the letter at hand"),
     _hot("complete-by-id", "complete, by id"),
     Row(
-        "claim", "claim 100", "claim", most=6, write=SQL_WRITE, redis=REDIS_SHARE,
+        "claim", "claim 100", "claim", most=5, write=SQL_WRITE, redis=REDIS_SHARE,
         grows=GROWING_WRITES, counted=COUNTED,
     ),
     Row(

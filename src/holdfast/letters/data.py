@@ -172,6 +172,7 @@ def _read(text: str) -> Any:
 
 
 def _columns(record: LetterRecord) -> dict[str, Any]:
+    """What is stored as it is read. Replays look at these of every letter, and at the others of hardly any."""
     return {
         "id": record.id,
         "domain": record.domain,
@@ -179,26 +180,33 @@ def _columns(record: LetterRecord) -> dict[str, Any]:
         "status": record.status,
         "entity_type": record.entity_type,
         "entity_id": record.entity_id,
-        "user_id": _value(record.user_id),
         "retry_count": record.retry_count,
         "max_retries": record.max_retries,
-        "last_retry_at": maybe_instant(record.last_retry_at),
-        "resolved_at": maybe_instant(record.resolved_at),
-        "resolved_by_id": _value(record.resolved_by),
         "resolution_type": record.resolution_type,
         "resolution_note": record.resolution_note,
         "recommended_action": record.recommended_action,
-        "expires_at": maybe_instant(record.expires_at),
-        "created_at": instant(record.created_at),
-        "updated_at": instant(record.updated_at),
         "attempt_token": record.token,
         "attempt_cap": record.attempt_cap,
-        "heartbeat_at": maybe_instant(record.heartbeat_at),
-        "next_attempt_at": instant(record.not_before) if record.not_before else None,
-        "archived_at": maybe_instant(record.archived_at),
         "dedup_key": record.dedup_key,
         "occurrences": record.occurrences,
     }
+
+
+def _times(record: LetterRecord) -> dict[str, Any]:
+    return {
+        "last_retry_at": maybe_instant(record.last_retry_at),
+        "resolved_at": maybe_instant(record.resolved_at),
+        "expires_at": maybe_instant(record.expires_at),
+        "created_at": instant(record.created_at),
+        "updated_at": instant(record.updated_at),
+        "heartbeat_at": maybe_instant(record.heartbeat_at),
+        "next_attempt_at": instant(record.not_before) if record.not_before else None,
+        "archived_at": maybe_instant(record.archived_at),
+    }
+
+
+def _people(record: LetterRecord) -> dict[str, Any]:
+    return {"user_id": _value(record.user_id), "resolved_by_id": _value(record.resolved_by)}
 
 
 def _payload(record: LetterRecord) -> dict[str, Any]:
@@ -218,15 +226,20 @@ def _metadata(record: LetterRecord) -> dict[str, Any]:
     return {"metadata": {} if record.metadata == "{}" else _read(record.metadata)}
 
 
-_PAYLOAD: Final = frozenset(
-    {
+_READ_TOGETHER: Final = {
+    _metadata: ("metadata",),
+    _people: ("user_id", "resolved_by_id"),
+    _times: (
+        "last_retry_at", "resolved_at", "expires_at", "created_at", "updated_at", "heartbeat_at", "next_attempt_at",
+        "archived_at",
+    ),
+    _payload: (
         "entity_refs", "error_code", "error_message", "snapshot_data", "request_data", "response_data",
         "next_action_hint",
-    }
-)  # fmt: skip
-_READ_LATE: Final = {
-    one.name: _payload if one.name in _PAYLOAD else _metadata if one.name == "metadata" else _columns
-    for one in fields(FailedOperationData)
+    ),
+}  # fmt: skip
+_READ_LATE: Final = {one.name: _columns for one in fields(FailedOperationData)} | {
+    name: read for read, names in _READ_TOGETHER.items() for name in names
 }
 for _name in _READ_LATE.keys() & vars(FailedOperationData).keys():
     delattr(FailedOperationData, _name)  # a default that the class has would hide what is not read yet

@@ -14,7 +14,7 @@ from holdfast.letters.gates import BreakerStates, Gates, Standing, Way
 from holdfast.letters.handlers import Ended, ReplayHandlers, Route
 from holdfast.letters.heartbeat import Heart
 from holdfast.letters.loops import Loops
-from holdfast.letters.replaying import Replayed, replaying
+from holdfast.letters.replaying import Replayed, as_replay
 from holdfast.letters.settling import Finished, ReplayOutcome, ReplayResult, Settling, Taken
 from holdfast.store.codec import clean_text
 from holdfast.telemetry.hub import Hub, default_hub
@@ -127,8 +127,7 @@ class Replayer:
         if taken.replayed.lost:
             return taken.unused("the lease was lost")
         started = self.clock.monotonic()
-        with replaying(taken.replayed):
-            ended = taken.route.run(taken.op, taken.replayed.key, self.loops)
+        ended = as_replay(taken.replayed, lambda: taken.route.run(taken.op, taken.replayed.key, self.loops))
         return Finished(taken, ended, self.clock.monotonic() - started)
 
     def settle(self, finished: Sequence[Finished], by: int | str | None) -> list[ReplayResult]:

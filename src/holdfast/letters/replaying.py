@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from holdfast.core.context import ResilienceContext, TypedKey, current_context, use_context
+from holdfast.core.context import ResilienceContext, TypedKey, current_context, new_link, publish, withdraw
 from holdfast.letters.capture import IDEMPOTENCY_KEY, REPLAYING
 
 if TYPE_CHECKING:
     from holdfast.letters.data import FailedOperationData
+
+T = TypeVar("T")
 
 
 class Replayed:
@@ -48,13 +49,12 @@ def current_idempotency_key() -> str | None:
     return None if context is None else context.get(IDEMPOTENCY_KEY)
 
 
-@contextmanager
-def replaying(replayed: Replayed) -> Iterator[None]:
-    """Run a block as this replay."""
+def as_replay(replayed: Replayed, run: Callable[[], T]) -> T:
+    """What the function gives, run as this replay."""
     context = ResilienceContext(replayed.domain, properties={IDEMPOTENCY_KEY: replayed.key, REPLAYED: replayed})
-    token = REPLAYING.set(replayed.id)
+    link, token = publish(new_link(context, None, context)), REPLAYING.set(replayed.id)
     try:
-        with use_context(context):
-            yield
+        return run()
     finally:
         REPLAYING.reset(token)
+        withdraw(link)

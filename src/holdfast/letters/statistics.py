@@ -39,7 +39,12 @@ class Statistics(Desk):
         """`by_status` within the domain and `by_domain` within the status: a choice keeps its own alternatives."""
         counts = self.store.tally(LETTER, ("status", "domain"))
         if status is None and domain is None:
-            return {"by_status": _summed(counts, 0), "by_domain": _summed(counts, 1)}
+            by_status: dict[str, int] = {}
+            by_domain: dict[str, int] = {}
+            for (one, other), number in counts.items():
+                by_status[one] = by_status.get(one, 0) + number
+                by_domain[other] = by_domain.get(other, 0) + number
+            return {"by_status": by_status, "by_domain": by_domain}
         chosen_status = None if status is None else sought("status", status)
         chosen_domain = None if domain is None else sought("domain", domain)
         of_domain = {key: number for key, number in counts.items() if chosen_domain in (None, key[1])}

@@ -13,6 +13,7 @@ from uuid import UUID
 DEEPEST: Final = 100
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_AS_THEY_ARE: Final = frozenset({int, bool, type(None)})
 # PostgreSQL holds no U+0000, and UTF-8 no lone half of a surrogate pair.
 _UNSTORABLE: Final = dict.fromkeys((0, *range(0xD800, 0xE000)), "\ufffd")
 
@@ -57,7 +58,9 @@ def _plain(value: Any, way: Way, depth: int) -> Any:
             raise ValueError(f"{_words(way)} is nested more than {DEEPEST} deep; store a flatter value")
         if isinstance(value, dict):
             return {
-                key if type(key) is str and key.isidentifier() else _key(key, way): _plain(item, (way, key), depth + 1)
+                key if type(key) is str and key.isidentifier() else _key(key, way): (
+                    item if type(item) in _AS_THEY_ARE else _plain(item, (way, key), depth + 1)
+                )
                 for key, item in value.items()
             }
         return [_plain(item, (way, at), depth + 1) for at, item in enumerate(value)]
