@@ -52,6 +52,7 @@ class Floor:
         raise NotImplementedError
 
     def put(self, payload: dict[str, Any]) -> None:
+        """In a transaction, as an outbox has to: whatever else the program writes goes there as well."""
         raise NotImplementedError
 
     def forget(self) -> None:
@@ -147,7 +148,6 @@ class PostgresFloor(Floor):
         self._execute(f"TRUNCATE {self.name}")
 
     def put(self, payload: dict[str, Any]) -> None:
-        """In a transaction, as an outbox has to: whatever else the program writes goes there as well."""
         self._execute("BEGIN")
         self._execute(self._put, (json.dumps(payload),))
         self._execute("COMMIT")
@@ -254,7 +254,9 @@ class SqliteFloor(Floor):
         self._execute("DELETE FROM floor")
 
     def put(self, payload: dict[str, Any]) -> None:
+        self._execute("BEGIN IMMEDIATE")
         self._execute("INSERT INTO floor (target, payload) VALUES ('shop', ?)", (json.dumps(payload),))
+        self._execute("COMMIT")
 
     def put_many(self, payloads: Sequence[dict[str, Any]]) -> None:
         self._execute("BEGIN IMMEDIATE")
@@ -307,7 +309,9 @@ class MariadbFloor(Floor):
         self._cursor.execute("TRUNCATE TABLE floor")
 
     def put(self, payload: dict[str, Any]) -> None:
+        self._cursor.execute("BEGIN")
         self._cursor.execute("INSERT INTO floor (target, payload) VALUES ('shop', %s)", (json.dumps(payload),))
+        self._cursor.execute("COMMIT")
 
     def put_many(self, payloads: Sequence[dict[str, Any]]) -> None:
         self._cursor.execute("BEGIN")

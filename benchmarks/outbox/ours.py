@@ -19,7 +19,6 @@ from benchmarks.store.measure import Task
 from holdfast.backends.sql import migrate
 from holdfast.backends.sql.url import parse
 from holdfast.outbox.draft import Draft
-from holdfast.outbox.operation import StepEvents
 from holdfast.outbox.resolver import ResolverErasure
 
 CALM_S = 3.0
@@ -64,11 +63,11 @@ class Ours:
     def _program(self, url: str) -> hf.Holdfast:
         hold = hf.Holdfast(url, background=False, telemetry=hf.Hub())
 
-        @hold.operation
+        @hold.operation(events=None)
         async def note(**order: Any) -> None:
             pass
 
-        @hold.operation("charge", events=StepEvents.of("charge"))
+        @hold.operation
         async def charge(**order: Any) -> None:
             pass
 
@@ -156,6 +155,8 @@ class Ours:
 
         def count() -> dict[str, float]:
             assert self._statements is not None
+            task.prepare(1)
+            asyncio.run(task.call(None))  # it connects: only what is there before is traced
             task.prepare(1)
             counts = self._statements(lambda: task.check(asyncio.run(task.call(None))))
             return {what: number / self.setup.entries for what, number in counts.items()}

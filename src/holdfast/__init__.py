@@ -96,6 +96,7 @@ _HOMES = {
     "machine.trip": "consecutive count k_of_n ratio slow_ratio",
     "outbox.async_outbox": "AsyncOutbox",
     "outbox.backoff": "BackoffPolicy",
+    "outbox.cdc": "CreateCdcView",
     "outbox.counts": "SqlStatusCountsSource StatusCountsSource",
     "outbox.draft": "Draft",
     "outbox.entry": "OutboxEntry OutboxOperation",
@@ -326,6 +327,7 @@ if TYPE_CHECKING:
     from holdfast.machine.trip import slow_ratio as slow_ratio
     from holdfast.outbox.async_outbox import AsyncOutbox as AsyncOutbox
     from holdfast.outbox.backoff import BackoffPolicy as BackoffPolicy
+    from holdfast.outbox.cdc import CreateCdcView as CreateCdcView
     from holdfast.outbox.counts import SqlStatusCountsSource as SqlStatusCountsSource
     from holdfast.outbox.counts import StatusCountsSource as StatusCountsSource
     from holdfast.outbox.draft import Draft as Draft

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from datetime import UTC, datetime, timedelta, timezone
 from uuid import UUID
 
@@ -36,6 +37,43 @@ def test_the_bytes_that_are_hashed_stay_the_same_for_ever():
     assert canonical_link(LINK) == BYTES
     assert link_hash(LINK) == hashlib.sha256(BYTES).hexdigest()
     assert link_hash(LINK, b"secret") == hmac.new(b"secret", BYTES, "sha256").hexdigest()
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+FACTS = st.dictionaries(TEXTS, TEXTS | st.integers() | st.booleans(), max_size=4)
+CENTURY = timedelta(days=36525)
+
+
+@given(
+    st.builds(
+        Link,
+        stream=TEXTS,
+        seq=st.integers(min_value=1),
+        event_id=st.uuids(),
+        event_type=TEXTS,
+        subject_ref=TEXTS,
+        occurred_at=st.timedeltas(-CENTURY, CENTURY).map(lambda gone: LINK.occurred_at + gone),
+        entry_id=st.none() | st.uuids(),
+        payload=FACTS,
+        prior_hash=st.none() | TEXTS,
+    )
+)
+def test_the_bytes_are_those_of_plain_canonical_json(link):
+    fields = {
+        **link._asdict(),
+        "event_id": str(link.event_id),
+        "entry_id": None if link.entry_id is None else str(link.entry_id),
+        "occurred_at": link.occurred_at.astimezone(UTC).isoformat(timespec="microseconds"),
+    }
+    plain = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert canonical_link(link) == plain.encode()
+
+
+def test_a_number_that_is_none_is_not_hashed_as_if_it_were():
+    """SQLite keeps anything in any column: what only looks the same must not verify."""
+    for seq in ("2", 2.0, b"2"):
+        with pytest.raises(TypeError):
+            canonical_link(LINK._replace(seq=seq))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
+from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
@@ -20,6 +22,7 @@ from holdfast.backends.sql.revisions import head, revisions
 from holdfast.backends.sql.store import SqlStore
 from holdfast.backends.sql.url import parse
 from holdfast.errors import StoreUnavailable
+from holdfast.outbox.cdc import CreateCdcView
 from holdfast.outbox.tables import bind_tables
 from tests.services import mariadb, postgres
 
@@ -57,6 +60,20 @@ def test_a_program_that_has_made_the_outbox_itself_keeps_it(urls: tuple[str, str
     assert look(made) == look(migrated)
     with connect(made) as connection:
         assert connection.execute(sa.text("SELECT slot FROM holdfast_outbox_order_locks")).scalar() == 7
+
+
+def test_an_outbox_of_the_revision_before_its_view_keeps_its_rows_and_gets_the_view(urls: tuple[str, str]) -> None:
+    migrate.upgrade(urls[0], "0003")
+    with connect(urls[0]) as connection:
+        table = bind_tables(sa.MetaData()).outbox
+        row = {"entry_id": UUID(int=7), "subject_id": "s", "resolver": "r", "ref_kind": "topic", "ref_value": "t"}
+        row |= {"ref_extra": {}, "operation": "publish", "payload": {"data": 1}, "enqueued_at": datetime.now(UTC)}
+        connection.execute(table.insert(), row)
+        connection.commit()
+    assert migrate.upgrade(urls[0]).is_current
+    with connect(urls[0]) as connection:
+        (id,) = connection.execute(sa.text("SELECT id FROM holdfast_outbox_cdc")).scalars()
+    assert str(id) == str(UUID(int=7))
 
 
 def test_a_draft_is_a_revision_that_makes_the_tables(urls: tuple[str, str], tmp_path: Path) -> None:
@@ -110,9 +127,10 @@ def test_an_unreachable_database_is_told_in_one_line() -> None:
 def make_outbox(url: str) -> None:
     """As a program does that mounts the tables on its own MetaData."""
     metadata = sa.MetaData()
-    bind_tables(metadata)
+    tables = bind_tables(metadata)
     with connect(url) as connection:
         metadata.create_all(connection)
+        connection.execute(CreateCdcView(tables.outbox))
         connection.commit()
 
 
@@ -145,6 +163,7 @@ ASKED = {
         "SELECT table_name, column_name, ordinal_position, data_type, is_nullable, collation_name "
         "FROM information_schema.columns WHERE table_schema = 'public'",
         "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'",
+        "SELECT viewname, definition FROM pg_views WHERE schemaname = 'public'",
         "SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
         "SELECT proname, pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace",
         "SELECT relname, reloptions::text FROM pg_class WHERE relname LIKE 'holdfast%'",

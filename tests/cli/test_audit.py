@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from uuid import UUID
 import pytest
 import sqlalchemy as sa
 
+from holdfast.app import Holdfast
+from holdfast.audit.checkpoints import import_checkpoints
 from holdfast.audit.sink import DatabaseAuditSink
 from holdfast.cli.exits import ExitCode
 from holdfast.outbox.tables import bind_tables
@@ -96,6 +99,34 @@ def test_a_checkpoint_that_was_carried_away_shows_what_was_cut_off(
     assert "line 1 was not signed with this key" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("held", "key"),
+    [
+        (SECRET.encode(), SECRET),
+        (f"{SECRET}\n".encode(), SECRET),
+        (b"ab" * 16 + b"\r\n", bytes.fromhex("ab" * 16)),
+        (b"\xff\x00 raw\n", b"\xff\x00 raw\n"),
+    ],
+    ids=["text", "line", "hexadecimal", "bytes"],
+)
+def test_the_key_may_be_in_a_file(run: Run, database: Database, tmp_path: Path, held: bytes, key: Any) -> None:
+    file, out = tmp_path / "key", tmp_path / "checkpoints.jsonl"
+    file.write_bytes(held)
+    fill(sink_on(database, streams=1, key=key), 3)
+    here = ("--key-file", str(file))
+    run("audit", "checkpoint", "--out", str(out), *here, env={"HOLDFAST_AUDIT_KEY": "another"})
+    assert import_checkpoints(out.read_text(), key)[0].seq == 3
+    run("audit", "verify", "--checkpoints", str(out), *here)
+    run("audit", "verify", "--checkpoints", str(out), code=ExitCode.FAILED)
+
+
+def test_a_file_without_a_key_is_said(run: Run, database: Database, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("\n")
+    assert "there is no key in " in run("audit", "verify", "--key-file", str(file), code=ExitCode.USAGE).stderr
+    run("audit", "verify", "--key-file", str(tmp_path / "none"), code=ExitCode.USAGE)
+
+
 def test_checkpoints_are_appended_to_their_file_and_printed_as_json(
     run: Run, answer: Any, database: Database, tmp_path: Path
 ) -> None:
@@ -166,6 +197,20 @@ def test_what_is_not_there_is_said(run: Run, database: Database, args: Any, code
     assert "pass@" not in result.output
 
 
+def test_outcomes_of_a_programs_functions_are_read_and_verified_without_the_program(
+    run: Run, answer: Any, hold: Holdfast
+) -> None:
+    hold.operation("charge")(lambda order: None)
+    with hold.sessions.begin() as session:
+        hold.outbox.put(session, "charge", {"order": "o-1"}, target="bank", subject_id="o-1")
+    asyncio.run(hold.runner().run_once())
+    assert "operation_succeeded" in run("audit", "show", "o-1").stdout
+    (shown,) = answer("audit", "show", "o-1")["events"]
+    assert shown["payload"] == {"operation": "charge", "target": "bank", "external": True, "attempts": 1}
+    assert run("audit", "verify").stdout == "verified: 1 event in 1 stream\n"
+    assert len(answer("audit", "checkpoint")["checkpoints"]) == 1
+
+
 def test_tables_of_another_prefix_are_found(run: Run, database: Database) -> None:
     metadata = sa.MetaData()
     tables = bind_tables(metadata, "shop_")
@@ -174,7 +219,7 @@ def test_tables_of_another_prefix_are_found(run: Run, database: Database) -> Non
     assert run("audit", "verify", "--prefix", "shop_").stdout == "verified: 2 events in 1 stream\n"
 
 
-def test_a_program_brings_its_own_trail_and_key(run: Run) -> None:
+def test_a_program_brings_its_own_trail_and_key(run: Run, tmp_path: Path) -> None:
     here: dict[str, str | None] = {"HOLDFAST_APP": "tests.cli.shop:keyed", "HOLDFAST_URL": None}
     with shop.keyed() as hold:
         hold.audit.append(event(1))
@@ -183,5 +228,12 @@ def test_a_program_brings_its_own_trail_and_key(run: Run) -> None:
         metadata.create_all(hold.works.engine)
         fill(DatabaseAuditSink(hold.sessions, other.audit_events, chain_heads=other.chain_heads), 2)
     assert run("audit", "verify", env=here).stdout == "verified: 1 event in 1 stream\n"
+    out = tmp_path / "checkpoints.jsonl"
+    run("audit", "checkpoint", "--out", str(out), env=here)
+    assert import_checkpoints(out.read_text(), b"k3y-of-the-trail")[0].seq == 1
+    run("audit", "verify", "--checkpoints", str(out), env=here)
+    out.write_text(out.read_text().replace('"seq":1', '"seq":0'))
+    refused = run("audit", "verify", "--checkpoints", str(out), code=ExitCode.FAILED, env=here)
+    assert "line 1 was not signed with this key" in refused.stderr
     assert run("audit", "verify", code=ExitCode.FAILED).stderr == "1 of 1 stream is broken\n"
     assert run("audit", "verify", "--prefix", "other_", env=here).stdout == "verified: 2 events in 1 stream\n"

@@ -339,7 +339,82 @@ def test_verify_shows_what_was_denied_or_asked_in_vain(run: Run, answer: Answer,
     ]
 
 
-@pytest.mark.parametrize("command", ["show", "requeue", "cancel"])
+@pytest.fixture
+def unverified(hold: Holdfast) -> dict[str, str]:
+    """Successes, by how far their verification is; their ids."""
+    now = datetime.now(UTC)
+    found = {
+        word: make_entry(word, at=now, status="succeeded", last_attempt_at=now, verification=verification, verify_at=at)
+        for word, verification, at in (
+            ("confirmed", "confirmed", None), ("waiting", "pending", now + timedelta(hours=5)),
+            ("given_up", "pending", None), ("failed", "failed", None), ("never", None, None),
+        )
+    }  # fmt: skip
+    enqueue(hold.outbox, *found.values())
+    return {word: str(entry.entry_id) for word, entry in found.items()}
+
+
+def test_targets_are_asked_again_about_what_is_named(
+    run: Run, answer: Answer, hold: Holdfast, unverified: dict[str, str]
+) -> None:
+    ids = [unverified["given_up"], unverified["failed"]]
+    dry = run("outbox", "verify", *ids, "--dry-run")
+    assert dry.stdout == "2 entries would be asked about\n"
+    assert run("outbox", "verify", *ids).stdout == "asked about 2 entries\n"
+    for id in ids:
+        entry = hold.outbox.get(UUID(id))
+        assert entry is not None
+        assert entry.verification == "pending"
+        assert entry.verify_at is not None
+        assert answer("outbox", "show", id)["events"][0]["event_type"] == "verification_requested"
+    run("outbox", "verify")  # nobody is needed any more
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("confirmed", "is confirmed already"),
+        ("waiting", "is asked about already, at "),
+        ("never", "is not to be verified: its operation does not ask, or its target cannot tell"),
+    ],
+)
+def test_what_cannot_be_asked_about_is_said_and_then_nothing_is(
+    run: Run, hold: Holdfast, unverified: dict[str, str], word: str, said: str
+) -> None:
+    error = run("outbox", "verify", unverified["failed"], unverified[word], code=ExitCode.FAILED).stderr
+    assert error.startswith(f"holdfast: entry {unverified[word]} {said}")
+    entry = hold.outbox.get(UUID(unverified["failed"]))
+    assert entry is not None
+    assert entry.verification == "failed"
+
+
+def test_an_entry_that_has_not_succeeded_or_is_not_there_cannot_be_verified(run: Run, put: Put) -> None:
+    id = put()
+    error = run("outbox", "verify", id, code=ExitCode.FAILED).stderr
+    assert error == f"holdfast: entry {id} is pending; only succeeded entries can be asked about\n"
+    run("outbox", "verify", str(UUID(int=1)), code=ExitCode.NOT_FOUND)
+
+
+def test_targets_are_asked_again_about_all_that_need_it_or_match_a_filter(
+    run: Run, answer: Answer, hold: Holdfast, unverified: dict[str, str]
+) -> None:
+    asked = run("outbox", "verify", "--all")
+    assert asked.stdout.startswith("2 entries would be asked about (")
+    assert asked.stderr == "dry run: nothing was done; --yes does it\n"
+    by_filter = answer("outbox", "verify", "--all", "--subject", "failed", "--yes")
+    assert by_filter == {"matched": 1, "asked": 1, "refused": []}
+    assert answer("outbox", "verify", "--all", "--yes")["asked"] == 1
+    assert answer("outbox", "verify", "--all", "--yes")["matched"] == 0
+    assert len(answer("outbox", "verify")["entries"]) == 3
+    assert [one["subject_id"] for one in answer("outbox", "verify", "--subject", "failed")["entries"]] == ["failed"]
+
+
+@pytest.mark.parametrize("args", [["--yes"], ["--dry-run"], [str(UUID(int=1)), "--target", "crm"]])
+def test_what_to_verify_must_be_clear(run: Run, hold: Holdfast, args: list[str]) -> None:
+    run("outbox", "verify", *args, code=ExitCode.USAGE)
+
+
+@pytest.mark.parametrize("command", ["show", "requeue", "cancel", "verify"])
 def test_what_is_no_id_is_said(run: Run, hold: Holdfast, command: str) -> None:
     error = run("outbox", command, "seven", code=ExitCode.USAGE).stderr
     assert "'seven' is no id of an entry; `holdfast outbox list` shows them" in error

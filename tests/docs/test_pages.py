@@ -34,7 +34,7 @@ SHOWN_AS = {
     "Sharing": {"clock": "the system's"},
     "BatchPolicy": {"caps": "{}"},
     "Schedule": {"service_levels": "{}"},
-    "Operation": {"labels": "{}"},
+    "Operation": {"labels": "{}", "events": 'StepEvents.of("operation")'},
     "LocalStep": {"anonymize": "{}", "categories": "{}"},
     "SagaRunner": {"rng": "random.random"},
     "Sagas": {"*definitions": "none"},

@@ -224,6 +224,23 @@ def test_claimers_at_once_never_have_two_of_one_key(database: Database) -> None:
     assert len(done) == 60
 
 
+def test_behind_a_long_backlog_of_one_key_the_others_have_their_turn(outbox: Outbox) -> None:
+    """Longer than what a claim looks at to see which keys have several."""
+    hot = enqueue(outbox, *(make_entry(at=START + n * TICK, ordering_key="hot") for n in range(150)))
+    plain, other, second = enqueue(
+        outbox,
+        make_entry(at=START + 200 * TICK),
+        make_entry(at=START + 201 * TICK, ordering_key="other"),
+        make_entry(at=START + 202 * TICK, ordering_key="other"),
+    )
+    batch = outbox.claim_batch(10)
+    assert ids_of(batch) == ids_of([hot[0], plain, other])
+    assert outbox.claim_batch(10) == ()
+    for entry in batch:
+        assert outbox.mark_succeeded(entry, on_subject_complete=nothing)
+    assert ids_of(outbox.claim_batch(10)) == ids_of([hot[1], second])
+
+
 # -- queues
 
 
@@ -319,3 +336,26 @@ def test_a_claim_goes_by_the_indexes_however_much_is_parked_or_done(database: Da
     assert "holdfast_outbox_fresh" in text
     assert "holdfast_outbox_gate" in text
     assert "SCAN holdfast_outbox\n" not in text + "\n"
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_the_turn_is_not_judged_of_every_entry_in_the_backlog_of_a_key(database: Database, clock: ManualClock) -> None:
+    outbox = open_outbox(database, clock)
+    enqueue(outbox, *(make_entry(at=START + n * TICK, ordering_key="hot") for n in range(2_000)))
+    enqueue(outbox, *(make_entry(at=START + HOUR + n * TICK, ordering_key=f"k{n}") for n in range(50)))
+    judged: list[int] = []
+
+    def explain(connection: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
+        if statement.startswith("WITH"):  # it is run, and claims
+            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters)
+            judged.append(most_loops(cursor.fetchone()[0][0]["Plan"]))
+
+    sa.event.listen(database.engine, "before_cursor_execute", explain)
+    outbox.claim_batch()
+    assert outbox.status_counts()[S.IN_FLIGHT] >= 50
+    assert judged[0] <= 100
+
+
+def most_loops(plan: dict[str, Any]) -> int:
+    """How often a part of the plan was run that runs once for each row."""
+    return max([plan["Actual Loops"], *(most_loops(part) for part in plan.get("Plans", ()))])

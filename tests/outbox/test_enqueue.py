@@ -214,6 +214,7 @@ def test_an_unknown_operation_is_refused_with_the_names_of_the_known_ones(outbox
         ({"target": ""}, r"target must have 1 to 255 characters, got 0"),
         ({"key": "k" * 256}, r"key must have 1 to 255 characters, got 256"),
         ({"key": "k\0"}, r"key holds U\+0000"),
+        ({"key": ["k"]}, r"key must be a text, got a list"),
         ({"dedupe_key": "\ud800"}, r"dedupe_key holds"),
         ({"queue": "q" * 65}, r"queue must have 1 to 64"),
         ({"subject_id": 7}, r"subject_id must be a text, got a int"),

@@ -49,6 +49,43 @@ def test_a_session_may_make_one_request_after_the_other(
     assert types_of(trail, "cat") == ["erasure_requested"]
 
 
+def test_requests_leave_nothing_behind_in_a_session_that_goes_on(database: Database, erasure: Erasure) -> None:
+    def listeners(session: Session) -> list[int]:
+        told = session.dispatch
+        return [
+            len(list(each))
+            for each in (told.before_commit, told.after_commit, told.after_soft_rollback, told.after_transaction_end)
+        ]
+
+    with database.sessions() as session:
+        erasure.erase_subject(session, "ann")
+        session.commit()
+        after_one = listeners(session)
+        for number in range(5):
+            erasure.erase_subject(session, f"s{number}")
+            erasure.erase_subject(session, f"t{number}")
+            session.commit() if number % 2 else session.rollback()
+        assert listeners(session) == after_one
+
+
+def test_requests_of_one_transaction_are_appended_together(
+    database: Database, trail: DatabaseAuditSink, erasure: Erasure
+) -> None:
+    """An append locks the heads of chains in their order; two of them could meet those of somebody else half way."""
+    appended: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
+        if f"INSERT INTO {database.tables.audit_events.name}" in statement:
+            appended.append(statement)
+
+    sa.event.listen(database.engine, "before_cursor_execute", note)
+    with database.sessions.begin() as session:
+        for subject in ("ann", "bob", "cat"):
+            erasure.erase_subject(session, subject)
+    assert len(appended) == 1
+    assert [types_of(trail, subject) for subject in ("ann", "bob", "cat")] == [ALL, ALL, ALL]
+
+
 def test_a_request_in_a_savepoint_that_is_kept_is_whole(
     database: Database, trail: DatabaseAuditSink, erasure: Erasure
 ) -> None:

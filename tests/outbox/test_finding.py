@@ -65,6 +65,27 @@ def test_all_that_is_asked_for_must_fit(outbox: Outbox, wanted: Any, expected: l
     assert outbox.tally(**wanted).get((), 0) == len(expected)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("confirmed", [0]),
+        ("failed", [1]),
+        ("pending", [2, 3]),
+        ("given_up", [3]),
+        (["failed", "given_up"], [1, 3]),
+        ([], []),
+        (None, [0, 1, 2, 3, 4]),
+    ],
+    ids=str,
+)
+def test_successes_are_found_by_how_far_their_verification_is(outbox: Outbox, wanted: Any, expected: list[int]) -> None:
+    states = (("confirmed", None), ("failed", None), ("pending", START + HOUR), ("pending", None), (None, None))
+    entries = [make_entry(status="succeeded", verification=word, verify_at=at) for word, at in states]
+    ids = ids_of(enqueue(outbox, *entries))
+    assert [ids.index(id) for id in outbox.ids(verification=wanted)] == expected
+    assert [ids.index(id) for id in ids_of(outbox.find(status="succeeded", verification=wanted))] == expected
+
+
 def test_a_succeeded_entry_is_found_by_its_key(outbox: Outbox) -> None:
     enqueue(outbox, make_entry(ordering_key="k"))
     [claimed] = outbox.claim_batch(lease=LEASE)

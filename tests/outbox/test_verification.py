@@ -10,6 +10,8 @@ from uuid import UUID
 
 import pytest
 
+from holdfast.errors import ConfigurationError
+from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.resolver import ResolverVerification
 from holdfast.outbox.subject import SubjectRef
 from tests.databases import Database
@@ -38,6 +40,7 @@ def desk(database: Database) -> Desk:
     desk = Desk(database.sessions)
     desk.crm = VerifyingCrm()
     desk.registry._resolvers["crm"] = desk.crm
+    desk.outbox.audit_sink = desk.trail
     return desk
 
 
@@ -218,3 +221,80 @@ async def test_a_slow_call_does_not_hold_up_a_question(desk: Desk) -> None:
     assert desk.get(slow).status == "in_flight"
     go.set()
     await run
+
+
+async def _given_up(desk: Desk) -> UUID:
+    def away(ref: SubjectRef) -> Any:
+        raise ConnectionError
+
+    _crm(desk).finds = away
+    id = desk.erase()
+    await desk.runner(verify_attempts=1).run_once()
+    assert _state(desk, id) == ("succeeded", "pending", True)
+    return id
+
+
+async def _denied(desk: Desk) -> UUID:
+    _crm(desk).finds = lambda ref: _verdict(False)
+    id = desk.erase()
+    await desk.runner().run_once()
+    assert _state(desk, id) == ("succeeded", "failed", True)
+    return id
+
+
+@pytest.mark.parametrize(("before", "word"), [(_given_up, "given_up"), (_denied, "failed")])
+async def test_a_question_that_was_given_up_or_denied_is_asked_again_when_somebody_says_so(
+    desk: Desk, before: Any, word: str
+) -> None:
+    id = await before(desk)
+    desk.clock.advance(10_000)
+    number = len(_crm(desk).asked)
+    (entry,) = await asyncio.to_thread(desk.outbox.verify_again, [id])
+    assert entry == desk.get(id)
+    assert (entry.verification, entry.verify_at) == ("pending", desk.clock.wall())
+    facts = {"operation": "erase", "target": "crm", "external": True, "prior": word}
+    assert desk.trail.said[-1] == ("verification_requested", facts)
+    assert desk.trail.events[-1].entry_id == id
+    _crm(desk).finds = lambda ref: _verdict(True)
+    assert await desk.runner(verify_attempts=1).run_once() == 0  # with a new budget
+    assert len(_crm(desk).asked) == number + 1
+    assert _state(desk, id) == ("succeeded", "confirmed", True)
+    assert desk.trail.types[-1] == "erasure_external_verified"
+
+
+async def test_only_what_needs_somebody_is_asked_about_again(desk: Desk, database: Database) -> None:
+    given_up, confirmed = await _given_up(desk), desk.erase()
+    waiting = desk.erase(ref=SubjectRef(kind="crm", value="cat"))
+
+    def find(ref: SubjectRef) -> ResolverVerification:
+        if ref.value == "cat":
+            raise ConnectionError
+        return _verdict(True)
+
+    _crm(desk).finds = find
+    await desk.runner().run_once()
+    pending = desk.erase()
+    ids, number = [given_up, confirmed, waiting, pending, UUID(int=7)], len(desk.trail.events)
+    again = await asyncio.to_thread(desk.outbox.verify_again, ids)
+    assert [entry.entry_id for entry in again] == [given_up]
+    assert desk.outbox.verify_again(ids) == ()
+    assert desk.outbox.verify_again([]) == ()
+    assert len(desk.trail.events) == number + 1
+
+
+def test_asking_again_needs_a_trail(database: Database) -> None:
+    outbox = Outbox(database.sessions, database.tables.outbox)
+    with pytest.raises(ConfigurationError, match="verify_again is audited: give the Outbox an audit_sink"):
+        outbox.verify_again([UUID(int=7)])
+
+
+async def test_a_trail_that_refuses_leaves_the_question_as_it_was(desk: Desk) -> None:
+    id = await _given_up(desk)
+
+    def refuse(event: Any) -> bool:
+        return str(event.event_type) == "verification_requested"
+
+    desk.trail.refuses = refuse
+    with pytest.raises(ConnectionError, match="the trail is away"):
+        await asyncio.to_thread(desk.outbox.verify_again, [id])
+    assert _state(desk, id) == ("succeeded", "pending", True)

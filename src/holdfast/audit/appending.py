@@ -1,22 +1,28 @@
-"""The statements of an append. For a batch of any size they are three: lock the heads, insert, move the heads."""
+"""The statements of an append. For a batch of any size they are three: lock the heads, insert, move the heads. Where a
+database can, the last two are one.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from holdfast.audit.chain import Link, link_hash
+from holdfast.audit.chain import canonical_sides, canonical_text, digest, written
 from holdfast.audit.event import AuditEvent
-from holdfast.audit.rows import row_of
+from holdfast.audit.rows import COLUMNS, in_utc
 from holdfast.audit.tables import AuditTables
 from holdfast.errors import AuditIntegrityError, ConfigurationError
+
+_HEADS: Final = ("stream", "seq", "last_hash")
+_TRANSLATED: Final = "schema_translate_map"
+_MOST_ROWS: Final = 3000  # SQLite takes 32,766 parameters
 
 
 class Head(NamedTuple):
@@ -24,6 +30,26 @@ class Head(NamedTuple):
 
     seq: int
     last_hash: str | None
+
+
+class Placed(NamedTuple):
+    """An event in its place, which is empty outside of any chain."""
+
+    event: AuditEvent
+    occurred_at: datetime
+    stream: str | None
+    seq: int | None
+    prior_hash: str | None
+    event_hash: str | None
+    text: str
+    """The canonical JSON of all of it but the hash."""
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        """What is inserted, in the order of `COLUMNS`."""
+        event, at, stream, seq, prior_hash, event_hash, _ = self
+        about = event.event_id, str(event.event_type), event.subject_ref, at, event.payload, event.entry_id
+        return *about, stream, seq, prior_hash, event_hash
 
 
 class Statements:
@@ -40,8 +66,11 @@ class Statements:
             wanted = tables.heads.c.stream.in_(sa.bindparam("streams", expanding=True))
             self._read = sa.select(tables.heads).where(wanted).with_for_update()
 
-    def insert(self, session: Session, rows: Sequence[dict[str, Any]]) -> None:
-        session.execute(self._insert, rows)
+    def write(self, session: Session, events: Sequence[Placed], heads: Mapping[str, Head]) -> None:
+        """Insert the events, and move the heads of their streams."""
+        self._insert_all(session, events)
+        if heads:
+            self._move_heads(session, heads)
 
     def lock_heads(self, session: Session, streams: Sequence[str]) -> dict[str, Head]:
         """The heads of these streams, created where they are missing, and locked in the order given.
@@ -54,7 +83,10 @@ class Statements:
             found = session.execute(self._read, {"streams": list(streams)})
         return {row.stream: Head(row.seq, row.last_hash) for row in found}
 
-    def move_heads(self, session: Session, heads: Mapping[str, Head]) -> None:
+    def _insert_all(self, session: Session, events: Sequence[Placed]) -> None:
+        session.execute(self._insert, [dict(zip(COLUMNS, one.row, strict=True)) for one in events])
+
+    def _move_heads(self, session: Session, heads: Mapping[str, Head]) -> None:
         session.execute(self._move, [{"stream": stream, **head._asdict()} for stream, head in heads.items()])
 
     def _upserts(self, heads: sa.Table, dialect: str) -> tuple[Any, Any]:
@@ -76,31 +108,97 @@ class Statements:
 
 class PostgresStatements(Statements):
     """All rows are one parameter, a JSON text. A statement with ten parameters per row would be another one for every
-    number of rows: none of them is prepared, and taking it apart costs the driver more than all the rest.
+    number of rows: none of them is prepared, and taking it apart costs the driver more than all the rest. The text of
+    an event is the one that was hashed.
     """
 
     def __init__(self, tables: AuditTables, dialect: sa.Dialect) -> None:
         self.tables = tables
-        self._insert = _from_json(tables.events)
+        self._insert = _from_json(tables.events, "events")
         if (heads := tables.heads) is not None:
-            self._lock, self._move = upserts_of(_from_json(heads), heads)
-            self._lock = self._lock.returning(heads.c.stream, heads.c.seq, heads.c.last_hash)
+            lock, move = upserts_of(_from_json(heads, "heads"), heads)
+            self._lock = lock.returning(heads.c.stream, heads.c.seq, heads.c.last_hash)
+            self._insert = self._insert.add_cte(move.cte("moved"))
 
-    def insert(self, session: Session, rows: Sequence[dict[str, Any]]) -> None:
-        session.execute(self._insert, {"rows": json.dumps(rows, default=_text)})
+    def write(self, session: Session, events: Sequence[Placed], heads: Mapping[str, Head]) -> None:
+        rows = [f'{one.text[:-1]},"event_hash":{json.dumps(one.event_hash)}}}' for one in events]
+        given = {"events": f"[{','.join(rows)}]"}
+        if heads:
+            given["heads"] = json.dumps([{"stream": stream, **head._asdict()} for stream, head in heads.items()])
+        session.execute(self._insert, given)
 
     def lock_heads(self, session: Session, streams: Sequence[str]) -> dict[str, Head]:
-        rows = [{"stream": one, "seq": 0} for one in streams]
-        found = session.execute(self._lock, {"rows": json.dumps(rows)})
-        return {row.stream: Head(row.seq, row.last_hash) for row in found}
+        rows = json.dumps([{"stream": one, "seq": 0} for one in streams])
+        found = session.execute(self._lock, {"heads": rows})
+        return {stream: Head(seq, last_hash) for stream, seq, last_hash in map(tuple, found)}
 
-    def move_heads(self, session: Session, heads: Mapping[str, Head]) -> None:
-        rows = [{"stream": stream, **head._asdict()} for stream, head in heads.items()]
-        session.execute(self._move, {"rows": json.dumps(rows)})
+
+class SqliteStatements(Statements):
+    """Statements of many rows whose texts are made here: to make one costs SQLAlchemy more than SQLite to run it."""
+
+    def __init__(self, tables: AuditTables, dialect: sa.Dialect) -> None:
+        super().__init__(tables, dialect)
+        self._bind = [
+            tables.events.c[name].type.dialect_impl(dialect).bind_processor(dialect) or _as_it_is for name in COLUMNS
+        ]
+        self._insert_text = _Text(tables.events.insert(), COLUMNS)
+        if tables.heads is not None:
+            lock, move = upserts_of(sqlite.insert(tables.heads), tables.heads)
+            self._lock_text = _Text(lock.returning(*(tables.heads.c[name] for name in _HEADS)), _HEADS)
+            self._move_text = _Text(move, _HEADS)
+
+    def _insert_all(self, session: Session, events: Sequence[Placed]) -> None:
+        connection = self._connection(session)
+        if connection is None:
+            return super()._insert_all(session, events)
+        for some in _parts(events):
+            values = [bind(value) for one in some for bind, value in zip(self._bind, one.row, strict=True)]
+            connection.exec_driver_sql(self._insert_text.of(len(some)), tuple(values))
+        return None
+
+    def lock_heads(self, session: Session, streams: Sequence[str]) -> dict[str, Head]:
+        connection = self._connection(session)
+        if connection is None:
+            return super().lock_heads(session, streams)
+        found: dict[str, Head] = {}
+        for some in _parts(streams):
+            values = tuple(value for stream in some for value in (stream, 0, None))
+            rows = connection.exec_driver_sql(self._lock_text.of(len(some)), values)
+            found |= {stream: Head(seq, last_hash) for stream, seq, last_hash in rows}
+        return found
+
+    def _move_heads(self, session: Session, heads: Mapping[str, Head]) -> None:
+        connection = self._connection(session)
+        if connection is None:
+            return super()._move_heads(session, heads)
+        for some in _parts(list(heads.items())):
+            values = tuple(value for stream, head in some for value in (stream, *head))
+            connection.exec_driver_sql(self._move_text.of(len(some)), values)
+        return None
+
+    def _connection(self, session: Session) -> sa.Connection | None:
+        """None where names are translated, which only SQLAlchemy's own statements are."""
+        connection = session.connection(bind_arguments={"clause": self.tables.events})
+        return None if connection.get_execution_options().get(_TRANSLATED) else connection
+
+
+class _Text:
+    """The text of an insert, for any number of rows. One number after the other has the same text each time, so that
+    the driver finds it prepared.
+    """
+
+    def __init__(self, statement: Any, columns: Sequence[str]) -> None:
+        text = str(statement.compile(dialect=sqlite.dialect(paramstyle="qmark"), column_keys=columns))
+        self._row = f"({', '.join('?' * len(columns))})"
+        self._before, _, self._after = text.partition(self._row)
+
+    def of(self, number: int) -> str:
+        return f"{self._before}{', '.join([self._row] * number)}{self._after}"
 
 
 def statements_for(tables: AuditTables, dialect: sa.Dialect) -> Statements:
-    return (PostgresStatements if dialect.name == "postgresql" else Statements)(tables, dialect)
+    kinds = {"postgresql": PostgresStatements, "sqlite": SqliteStatements}
+    return kinds.get(dialect.name, Statements)(tables, dialect)
 
 
 def upserts_of(into: Any, heads: sa.Table) -> tuple[Any, Any]:
@@ -112,15 +210,19 @@ def upserts_of(into: Any, heads: sa.Table) -> tuple[Any, Any]:
     )
 
 
-def _from_json(table: sa.Table) -> Any:
+def _from_json(table: sa.Table, parameter: str) -> Any:
     names = [column.name for column in table.columns]
-    rows = sa.func.json_to_recordset(sa.cast(sa.bindparam("rows", type_=sa.Text()), postgresql.JSON()))
+    rows = sa.func.json_to_recordset(sa.cast(sa.bindparam(parameter, type_=sa.Text()), postgresql.JSON()))
     given = rows.table_valued(*(sa.column(one.name, one.type) for one in table.columns)).render_derived(with_types=True)
     return postgresql.insert(table).from_select(names, sa.select(*(given.c[name] for name in names)))
 
 
-def _text(value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _parts(rows: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    return (rows[start : start + _MOST_ROWS] for start in range(0, len(rows), _MOST_ROWS))
 
 
 def append(
@@ -135,18 +237,16 @@ def append(
     Raises AuditIntegrityError for an event that is there already; the transaction cannot go on then.
     """
     _refuse_repetition(events)
-    rows = [row_of(event) for event in events]
-    heads: Mapping[str, Head] = {}
-    if statements.tables.heads is not None:
-        for row in rows:
-            row["stream"] = stream_of(row["subject_ref"])
-        heads = _chain(rows, statements.lock_heads(session, sorted({row["stream"] for row in rows})), key)
+    chained = statements.tables.heads is not None
+    # All that can be done without the heads is done before they are locked.
+    drafts = _drafts(events, stream_of if chained else None)
+    streams = sorted({stream for _, _, stream, _ in drafts if stream is not None})
+    heads = statements.lock_heads(session, streams) if chained else {}
+    placed = _chain(drafts, heads, key)
     try:
-        statements.insert(session, rows)
+        statements.write(session, placed, heads)
     except IntegrityError as error:
         raise AuditIntegrityError(_story(error, statements.tables.events)) from error
-    if heads:
-        statements.move_heads(session, heads)
 
 
 def _refuse_repetition(events: Sequence[AuditEvent]) -> None:
@@ -159,17 +259,39 @@ def _refuse_repetition(events: Sequence[AuditEvent]) -> None:
         seen.add(event.event_id)
 
 
-def _chain(rows: Sequence[dict[str, Any]], heads: Mapping[str, Head], key: bytes | None) -> dict[str, Head]:
-    """Put each row at the end of its stream; the heads afterwards."""
-    heads = dict(heads)
-    for row in rows:
-        stream = row["stream"]
+_Draft = tuple[AuditEvent, datetime, str | None, tuple[str, str]]
+
+
+def _drafts(events: Sequence[AuditEvent], stream_of: Callable[[str], str] | None) -> list[_Draft]:
+    """The events with their times, their streams, and what stands around their places in the canonical text."""
+    drafts: list[_Draft] = []
+    given: datetime | None = None
+    at, told = events[0].occurred_at, ""
+    for event in events:
+        if event.occurred_at is not given:  # those of one settle have the same
+            given = event.occurred_at
+            at = in_utc(given)
+            told = written(at)
+        stream = None if stream_of is None else stream_of(event.subject_ref)
+        about = event.event_id, event.event_type, event.subject_ref, told, event.entry_id, event.payload
+        drafts.append((event, at, stream, canonical_sides(stream, *about)))
+    return drafts
+
+
+def _chain(drafts: Sequence[_Draft], heads: dict[str, Head], key: bytes | None) -> list[Placed]:
+    """Put each event at the end of its stream, and move the heads."""
+    placed: list[Placed] = []
+    for event, at, stream, around in drafts:
+        if stream is None:
+            placed.append(Placed(event, at, None, None, None, None, canonical_text(around, None, None)))
+            continue
         head = heads[stream]
         seq, prior = head.seq + 1, head.last_hash
-        row["seq"], row["prior_hash"] = seq, prior
-        row["event_hash"] = link_hash(Link._make(map(row.__getitem__, Link._fields)), key)
-        heads[stream] = Head(seq, row["event_hash"])
-    return heads
+        text = canonical_text(around, seq, prior)
+        hashed = digest(text.encode(), key)
+        placed.append(Placed(event, at, stream, seq, prior, hashed, text))
+        heads[stream] = Head(seq, hashed)
+    return placed
 
 
 def _story(error: IntegrityError, events: sa.Table) -> str:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from json.encoder import encode_basestring as _quoted
 from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
 
@@ -42,19 +43,36 @@ def canonical(fields: Mapping[str, Any]) -> bytes:
 def canonical_link(link: Link) -> bytes:
     """The bytes that are hashed: times in UTC with six decimals, ids as text, nothing left out."""
     stream, seq, event_id, event_type, subject_ref, occurred_at, entry_id, payload, prior_hash = link
-    return canonical(
-        {
-            "entry_id": None if entry_id is None else str(entry_id),
-            "event_id": str(event_id),
-            "event_type": str(event_type),
-            "occurred_at": written(occurred_at),
-            "payload": payload,
-            "prior_hash": prior_hash,
-            "seq": seq,
-            "stream": stream,
-            "subject_ref": subject_ref,
-        }
+    around = canonical_sides(stream, event_id, event_type, subject_ref, written(occurred_at), entry_id, payload)
+    return canonical_text(around, seq, prior_hash).encode()
+
+
+def canonical_sides(
+    stream: str | None,
+    event_id: UUID,
+    event_type: str,
+    subject_ref: str,
+    at: str,
+    entry_id: UUID | None,
+    payload: Mapping[str, Any],
+) -> tuple[str, str]:
+    """What stands before and after the place in the chain, which is known last: only then a head is locked.
+
+    The text is put together by hand: the encoder takes four times as long for the same.
+    """
+    entry = "null" if entry_id is None else f'"{entry_id}"'
+    return (
+        f'{{"entry_id":{entry},"event_id":"{event_id}","event_type":{_quoted(str(event_type))},"occurred_at":"{at}",'
+        f'"payload":{_ENCODER.encode(payload)},"prior_hash":',
+        f',"stream":{"null" if stream is None else _quoted(stream)},"subject_ref":{_quoted(subject_ref)}}}',
     )
+
+
+def canonical_text(around: tuple[str, str], seq: int | None, prior_hash: str | None) -> str:
+    """The whole: what `canonical` would make of the same fields."""
+    before, after = around
+    prior = "null" if prior_hash is None else _quoted(prior_hash)
+    return f'{before}{prior},"seq":{"null" if seq is None else int.__repr__(seq)}{after}'
 
 
 def written(at: datetime) -> str:

@@ -14,7 +14,9 @@ from holdfast.store.codec import clean_text
 
 
 class AuditEventType(StrEnum):
-    """The types that are built in; operations register others by name."""
+    """The types that are built in: those of erasures and corrections, of published messages, and of all operations that
+    have no names of their own. Others are registered by name.
+    """
 
     ERASURE_REQUESTED = "erasure_requested"
     ERASURE_STEP_SUCCEEDED = "erasure_step_succeeded"
@@ -34,6 +36,21 @@ class AuditEventType(StrEnum):
     RECTIFICATION_LOCAL_COMPLETED = "rectification_local_completed"
     RECTIFICATION_COMPLETED = "rectification_completed"
     RECTIFICATION_REQUEUED = "rectification_requeued"
+    OPERATION_SUCCEEDED = "operation_succeeded"
+    OPERATION_FAILED = "operation_failed"
+    OPERATION_REQUEUED = "operation_requeued"
+    OPERATION_PARKED = "operation_parked"
+    OPERATION_COMPLETED = "operation_completed"
+    OPERATION_VERIFIED = "operation_verified"
+    OPERATION_VERIFICATION_FAILED = "operation_verification_failed"
+    PUBLISH_SUCCEEDED = "publish_succeeded"
+    PUBLISH_FAILED = "publish_failed"
+    PUBLISH_REQUEUED = "publish_requeued"
+    PUBLISH_PARKED = "publish_parked"
+    PUBLISH_COMPLETED = "publish_completed"
+    PUBLISH_VERIFIED = "publish_verified"
+    PUBLISH_VERIFICATION_FAILED = "publish_verification_failed"
+    VERIFICATION_REQUESTED = "verification_requested"
     EXPORT_REQUESTED = "export_requested"
     EXPORT_COMPLETED = "export_completed"
     CONSENT_GRANTED = "consent_granted"

@@ -40,22 +40,6 @@ def columns_of(events: sa.Table) -> list[sa.Column[Any]]:
     return [events.c[name] for name in COLUMNS]
 
 
-def row_of(event: AuditEvent) -> dict[str, Any]:
-    """What is inserted of an event outside of any chain."""
-    return {
-        "event_id": event.event_id,
-        "event_type": str(event.event_type),
-        "subject_ref": event.subject_ref,
-        "occurred_at": in_utc(event.occurred_at),
-        "payload": event.payload,
-        "entry_id": event.entry_id,
-        "stream": None,
-        "seq": None,
-        "prior_hash": None,
-        "event_hash": None,
-    }
-
-
 def stored_of(row: Any) -> StoredEvent:
     """The event of a row.
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from holdfast.audit.appending import Statements, append, statements_for
 from holdfast.audit.chain import Streams, key_bytes, stream_namer
-from holdfast.audit.checkpoints import Checkpoint
+from holdfast.audit.checkpoints import Checkpoint, export_checkpoints, import_checkpoints
 from holdfast.audit.event import AuditEvent
 from holdfast.audit.reading import Cursor, aware, find
 from holdfast.audit.rows import StoredEvent, oldest_first, refuse_unknown_types
@@ -168,6 +168,14 @@ class DatabaseAuditSink:
     def checkpoint(self, at: datetime | None = None) -> list[Checkpoint]:
         """Take a checkpoint of every stream."""
         return self.chain.checkpoint(at)
+
+    def export_checkpoints(self, checkpoints: Iterable[Checkpoint]) -> str:
+        """A line for each, to be kept elsewhere; signed with the trail's key, if it has one."""
+        return export_checkpoints(checkpoints, self._key)
+
+    def import_checkpoints(self, text: str) -> list[Checkpoint]:
+        """What was exported. Raises AuditIntegrityError for what is none, or is not signed with the trail's key."""
+        return import_checkpoints(text, self._key)
 
     @property
     def event_types(self) -> Collection[str]:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
 import click
-import sqlalchemy as sa
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import sessionmaker
 
-from holdfast.audit.checkpoints import Checkpoint, export_checkpoints, import_checkpoints
+from holdfast.audit.chain import key_of_text
+from holdfast.audit.checkpoints import Checkpoint
 from holdfast.audit.reading import Cursor
 from holdfast.audit.rows import StoredEvent
 from holdfast.audit.sink import DatabaseAuditSink
 from holdfast.audit.verify import Break, ChainVerification
-from holdfast.backends.sql.url import EXTRAS, parse, shown
-from holdfast.cli.exits import ExitCode, NoStore, NotFound, WrongUsage
+from holdfast.cli.exits import ExitCode, NotFound, WrongUsage
 from holdfast.cli.filters import json_option
+from holdfast.cli.mounted import find_tables
 from holdfast.cli.output import Column, document, note, plain, say, table
-from holdfast.cli.session import NEEDS_SQL, Session, audit_key, pass_session, refuse_memory, sqlite_file, store_options
+from holdfast.cli.session import Session, audit_key, pass_session, store_options
 from holdfast.cli.times import MOMENT, iso
 from holdfast.cli.trail import FACTS, OCCURRED, TYPE, event_document, event_row
-from holdfast.errors import MissingExtra
-from holdfast.outbox.tables import PREFIX, bind_tables
+from holdfast.outbox.tables import PREFIX
 
 MEANINGS: Final = {
     Break.GAP: "events before it are missing, or its number is wrong",
@@ -53,13 +51,34 @@ _prefix: Final = click.option(
 )
 
 
+def _key(context: click.Context, param: click.Parameter, file: Path | None) -> bytes | None:
+    """The key in a file: a text, as the environment would hold it, or bytes that are none."""
+    if file is None:
+        return None
+    held = file.read_bytes()
+    try:
+        key = key_of_text(held.decode().rstrip("\r\n"))
+    except UnicodeDecodeError:
+        return held
+    if key is None:
+        raise WrongUsage(f"there is no key in {file}")
+    return key
+
+
+def _key_file(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--key-file", "key", type=click.Path(exists=True, dir_okay=False, path_type=Path), callback=_key,
+        metavar="FILE", help="The key is in this file, and not in the environment or the program.",
+    )(command)  # fmt: skip
+
+
 @click.group()
 @store_options
 def audit() -> None:
     """The audit trail: verify, show, take checkpoints.
 
-    A trail with a key needs it in the environment variable HOLDFAST_AUDIT_KEY: 32 or more hexadecimal digits, or a
-    text.
+    A trail with a key needs it: in the environment variable HOLDFAST_AUDIT_KEY or, to verify and to take checkpoints,
+    in a file; 32 or more hexadecimal digits, or a text.
     """
 
 
@@ -69,14 +88,17 @@ def audit() -> None:
     "--checkpoints", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
     help="Hold it against these as well; with a key, they must be signed with it.",
 )  # fmt: skip
+@_key_file
 @_prefix
 @json_option
 @store_options
 @pass_session
-def verify(session: Session, streams: tuple[str, ...], file: Path | None, prefix: str, as_json: bool) -> int:
+def verify(
+    session: Session, streams: tuple[str, ...], file: Path | None, key: bytes | None, prefix: str, as_json: bool
+) -> int:
     """Say whether the trail is as it was written; exit code 1, and the first broken event, if not."""
-    sink = _sink(session, prefix)
-    checkpoints = [] if file is None else import_checkpoints(file.read_text(encoding="utf-8"), audit_key())
+    sink = _sink(session, prefix, key)
+    checkpoints = [] if file is None else sink.import_checkpoints(file.read_text(encoding="utf-8"))
     if streams:
         _refuse_unknown(sink, streams, checkpoints)
         results = [sink.verify(stream, checkpoints=checkpoints) for stream in streams]
@@ -119,7 +141,7 @@ def show(
     """Show the events of a SUBJECT or of an outbox entry, the oldest first."""
     if subject is None and entry is None and since is None:
         raise WrongUsage("whose events? Name a subject, --entry ID or --since TIME")
-    sink = _sink(session, prefix)
+    sink = _sink(session, prefix, None)
     wanted: dict[str, Any] = {"subject_ref": subject, "entry_id": entry, "since": since}
     found = sink.page(**wanted, after=None if after is None else _cursor(after), limit=limit + 1)
     shown, more = found[:limit], len(found) > limit
@@ -139,16 +161,18 @@ def show(
     "--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Append them to this file, a JSON document per line; with a key, signed.",
 )  # fmt: skip
+@_key_file
 @_prefix
 @json_option
 @store_options
 @pass_session
-def checkpoint(session: Session, out: Path | None, prefix: str, as_json: bool) -> None:
+def checkpoint(session: Session, out: Path | None, key: bytes | None, prefix: str, as_json: bool) -> None:
     """Take a checkpoint of every stream: keep it where those who can change the trail cannot."""
-    taken = _sink(session, prefix).checkpoint()
+    sink = _sink(session, prefix, key)
+    taken = sink.checkpoint()
     if out is not None:
         with out.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(export_checkpoints(taken, audit_key()))
+            file.write(sink.export_checkpoints(taken))
     if as_json:
         document({"checkpoints": [one._asdict() for one in taken], "out": None if out is None else str(out)})
     elif not taken:
@@ -159,45 +183,17 @@ def checkpoint(session: Session, out: Path | None, prefix: str, as_json: bool) -
             note(f"{_count(taken, 'checkpoint')} {'is' if len(taken) == 1 else 'are'} in {out}")
 
 
-def _sink(session: Session, prefix: str) -> DatabaseAuditSink:
+def _sink(session: Session, prefix: str, key: bytes | None) -> DatabaseAuditSink:
     """The trail of the program, or the one in the database.
 
     Raises NoStore if it is not there, WrongUsage for what is no SQL database.
     """
-    if session.has_app and prefix == PREFIX:
+    if session.has_app and prefix == PREFIX and key is None:
         return session.audit
-    engine, where = (session.works.engine, session.where()) if session.has_app else _engine(session)
-    tables = bind_tables(sa.MetaData(), prefix)
-    ours = (tables.audit_events, tables.chain_heads, tables.checkpoints)
-    try:
-        missing = [one.name for one in ours if not sa.inspect(engine).has_table(one.name)]
-    except OperationalError as error:
-        raise NoStore(f"{where} cannot be reached: {error.orig}") from error
-    if missing:
-        raise NoStore(
-            f"there is no table {missing[0]} in {where}; run: holdfast db upgrade, or give the --prefix of its tables"
-        )
-    events, heads, checkpoints = ours
-    return DatabaseAuditSink(sessionmaker(engine), events, chain_heads=heads, checkpoints=checkpoints, key=audit_key())
-
-
-def _engine(session: Session) -> tuple[sa.Engine, str]:
-    """On the database that the URL names, which needs no other tables of Holdfast's; and how it is shown."""
-    url = session.where()
-    try:
-        address = parse(url)
-    except ValueError as error:
-        raise WrongUsage(NEEDS_SQL.format(shown(url))) from error
-    refuse_memory(url)
-    file = sqlite_file(url)
-    if file is not None and not file.exists():
-        raise NoStore(f"there is no database at {file}")
-    try:
-        engine = sa.create_engine(address.sqlalchemy)
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"{error}; run: pip install 'holdfast[{EXTRAS[address.dialect]}]'") from error
-    click.get_current_context().call_on_close(engine.dispose)
-    return engine, address.shown
+    engine, tables = find_tables(session, prefix, "audit_events", "chain_heads", "checkpoints")
+    events, heads, checkpoints = tables.audit_events, tables.chain_heads, tables.checkpoints
+    key = audit_key() if key is None else key
+    return DatabaseAuditSink(sessionmaker(engine), events, chain_heads=heads, checkpoints=checkpoints, key=key)
 
 
 def _refuse_unknown(sink: DatabaseAuditSink, streams: Sequence[str], checkpoints: Iterable[Checkpoint]) -> None:

@@ -10,17 +10,16 @@ from uuid import UUID
 
 import click
 
-from holdfast.cli.exits import ExitCode, NotFound
+from holdfast.cli.exits import NotFound
 from holdfast.cli.filters import json_option
 from holdfast.cli.output import Column, document, facts, heading, note, plain, table
-from holdfast.cli.session import Session, pass_session, store_options
+from holdfast.cli.session import Session, pass_session, table_options
 from holdfast.cli.times import ago, span, stamp, until
 from holdfast.cli.trail import FACTS, OCCURRED, TYPE, event_document, event_row
 from holdfast.core.redact import MASK, redact_value
 from holdfast.machine.outbox_entry import OutboxStatus
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.settle import Attempt
-from holdfast.outbox.verification import FAILED, PENDING
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[UUID]
@@ -44,10 +43,6 @@ _ABANDONED: Final = (
 _SCHEDULED: Final = (
     _ID, _OPERATION, _TARGET, Column("parks", right=True, optional=True), Column("age", right=True),
     Column("due", right=True),
-)  # fmt: skip
-_UNVERIFIED: Final = (
-    _ID, _OPERATION, Column("target", gives=True, optional=True), Column("age", right=True, optional=True),
-    Column("verified"), Column("again", right=True),
 )  # fmt: skip
 _ATTEMPTS: Final = (
     Column("#", right=True), Column("started"), Column("took", right=True), Column("outcome"), _ERROR,
@@ -102,7 +97,7 @@ def entry_filters(command: Callable[..., Any]) -> Callable[..., Any]:
 @limit_option
 @click.option("--after", type=ENTRY_ID, metavar="ID", help="Go on where a page ended; that page names the id.")
 @json_option
-@store_options
+@table_options
 @pass_session
 def list_entries(
     session: Session, status: str | None, where: dict[str, Any], limit: int, after: UUID | None, as_json: bool
@@ -125,7 +120,7 @@ def list_entries(
 @click.command()
 @limit_option
 @json_option
-@store_options
+@table_options
 @pass_session
 def abandoned(session: Session, limit: int, as_json: bool) -> None:
     """Show entries that were given up. The oldest is the first; `requeue` hands them back."""
@@ -134,13 +129,13 @@ def abandoned(session: Session, limit: int, as_json: bool) -> None:
         return one.entry_id, one.operation, one.resolver, one.attempts, ago(one.enqueued_at, now), one.last_error
 
     found = session.outbox.list_abandoned(limit=limit + 1)
-    _show_all(session, found, limit, _ABANDONED, row, as_json, nothing="no entry is abandoned")
+    show_all(session, found, limit, _ABANDONED, row, as_json, nothing="no entry is abandoned")
 
 
 @click.command()
 @limit_option
 @json_option
-@store_options
+@table_options
 @pass_session
 def scheduled(session: Session, limit: int, as_json: bool) -> None:
     """Show entries that their targets have put off. The next one is the first."""
@@ -150,38 +145,13 @@ def scheduled(session: Session, limit: int, as_json: bool) -> None:
         return one.entry_id, one.operation, one.resolver, one.parks, age, due
 
     found = session.outbox.list_scheduled(limit=limit + 1)
-    _show_all(session, found, limit, _SCHEDULED, row, as_json, nothing="no entry is scheduled")
-
-
-@click.command()
-@limit_option
-@json_option
-@store_options
-@pass_session
-def verify(session: Session, limit: int, as_json: bool) -> int:
-    """Show successes that are not verified.
-
-    The exit code is 1 if a target denies one, or was asked in vain. It is the worker that asks.
-    """
-    outbox, succeeded = session.outbox, OutboxStatus.SUCCEEDED
-    denied = outbox.find(status=succeeded, verification=FAILED, limit=limit + 1)
-    waiting = outbox.find(status=succeeded, verification=PENDING, limit=limit + 1)
-
-    def row(one: OutboxEntry, now: datetime) -> Sequence[Any]:
-        again = "never" if one.verify_at is None else until(one.verify_at, now)
-        age = ago(one.last_attempt_at, now)
-        return one.entry_id, one.operation, one.resolver, age, one.verification, "" if one in denied else again
-
-    found = [*denied, *waiting]
-    _show_all(session, found, limit, _UNVERIFIED, row, as_json, nothing="no success waits to be verified")
-    needs_somebody = denied or any(one.verify_at is None for one in waiting)
-    return ExitCode.FAILED if needs_somebody else ExitCode.OK
+    show_all(session, found, limit, _SCHEDULED, row, as_json, nothing="no entry is scheduled")
 
 
 @click.command()
 @click.argument("id", type=ENTRY_ID)
 @json_option
-@store_options
+@table_options
 @pass_session
 def show(session: Session, id: UUID, as_json: bool) -> None:
     """Show one entry, its calls and its audit events.
@@ -241,7 +211,7 @@ def _hidden(value: Any) -> Any:
     return None if value is None else MASK
 
 
-def _show_all(
+def show_all(
     session: Session,
     found: Sequence[OutboxEntry],
     limit: int,
@@ -251,6 +221,7 @@ def _show_all(
     *,
     nothing: str,
 ) -> None:
+    """A table of the first ones, or a document."""
     shown = found[:limit]
     if as_json:
         document({"entries": [entry_document(session, one) for one in shown]})

@@ -16,7 +16,7 @@ from holdfast.cli.exits import ExitCode, Failed, WrongUsage
 from holdfast.cli.filters import json_option, words
 from holdfast.cli.output import Column, document, heading, note, say, table
 from holdfast.cli.progress import bar
-from holdfast.cli.session import Session, pass_session, store_options
+from holdfast.cli.session import Session, pass_session, table_options
 from holdfast.cli.trail import refuse_another_key
 from holdfast.errors import ConfigurationError
 from holdfast.machine.outbox_entry import CANCEL, REQUEUE, OutboxStatus
@@ -37,6 +37,12 @@ class Change:
     done: str
     sources: Collection[OutboxStatus]
     act: Callable[[Sequence[UUID]], Sequence[OutboxEntry]]
+    wanted: dict[str, Any] = field(default_factory=dict)
+    """What `find` is asked for, the sources apart."""
+    refuses: Callable[[OutboxEntry], str | None] = lambda entry: None
+    """Why it cannot be done to an entry in one of the sources."""
+    needs_program: bool = True
+    """Whether only a program that knows the operation can say what else belongs to it."""
 
 
 @dataclass(slots=True)
@@ -58,7 +64,7 @@ def _changes(command: Callable[..., Any]) -> Callable[..., Any]:
     """Ids, or a filter; and how to ask."""
     for decorate in (
         pass_session,
-        store_options,
+        table_options,
         json_option,
         dry_run_option,
         yes_option,
@@ -79,7 +85,7 @@ def requeue(session: Session, ids: Sequence[UUID], where: dict[str, Any], **opti
     many there are, and asks where there is somebody to ask; elsewhere --yes does it.
     """
     change = Change("requeue", "requeued", REQUEUE.sources, session.outbox.requeue)
-    return _change(session, change, ids, where, **options)
+    return change_entries(session, change, ids, where, **options)
 
 
 @click.command()
@@ -95,7 +101,7 @@ def cancel(session: Session, ids: Sequence[UUID], where: dict[str, Any], status:
         raise WrongUsage("give ids or a filter, not both")
     sources = CANCEL.sources if status is None else {OutboxStatus(status)}
     change = Change("cancel", "cancelled", sources, session.outbox.cancel)
-    return _change(session, change, ids, where, filtered=status is not None, **options)
+    return change_entries(session, change, ids, where, filtered=status is not None, **options)
 
 
 @click.command()
@@ -105,7 +111,7 @@ def cancel(session: Session, ids: Sequence[UUID], where: dict[str, Any], status:
 @yes_option
 @dry_run_option
 @json_option
-@store_options
+@table_options
 @pass_session
 def prune(session: Session, days: int, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Delete entries that succeeded long ago, with their attempts.
@@ -135,7 +141,7 @@ def prune(session: Session, days: int, yes: bool, dry_run: bool, as_json: bool) 
     return ExitCode.ABORTED if is_interrupted else ExitCode.OK
 
 
-def _change(
+def change_entries(
     session: Session,
     change: Change,
     ids: Sequence[UUID],
@@ -147,6 +153,7 @@ def _change(
     as_json: bool,
     filtered: bool = False,
 ) -> int:
+    """Do it to those that are named, or match a filter; the exit code."""
     has_filter = bool(where) or filtered
     if [bool(ids), has_filter, everything].count(True) != 1:
         raise WrongUsage(f"say what to {change.verb}: ids, or a filter, or --all")
@@ -163,7 +170,9 @@ def _change_named(session: Session, change: Change, ids: Sequence[UUID], *, dry_
         if one.status not in change.sources:
             allowed = " or ".join(str(status) for status in sorted(change.sources))
             raise Failed(f"entry {one.entry_id} is {one.status}; only {allowed} entries can be {change.done}")
-    _refuse_unknown(session, {str(one.operation) for one in entries})
+        if why := change.refuses(one):
+            raise Failed(why)
+    _refuse_unknown(session, change, {str(one.operation) for one in entries})
     outcome = Outcome(len(entries))
     if dry_run:
         if not as_json:
@@ -178,17 +187,17 @@ def _change_matching(
     session: Session, change: Change, where: dict[str, Any], *, yes: bool, dry_run: bool, as_json: bool
 ) -> int:
     """One after the other: what is refused does not keep the rest."""
-    statuses = sorted(change.sources)
-    by_call = session.outbox.tally("operation", "target", status=statuses, **where)
+    wanted: dict[str, Any] = {"status": sorted(change.sources), **change.wanted, **where}
+    by_call = session.outbox.tally("operation", "target", **wanted)
     # These and no others: what comes meanwhile is not part of what was agreed to.
-    ids = session.outbox.ids(status=statuses, **where)
+    ids = session.outbox.ids(**wanted)
     if not as_json:
         said = words({name.removesuffix("_id"): value for name, value in where.items()})
         say(f"{_entries(len(ids))} would be {change.done} ({said})")
         if by_call:
             heading("")
             table(_PREVIEW, [(*call, number) for call, number in sorted(by_call.items(), key=str)])
-    _refuse_unknown(session, {str(operation) for operation, _ in by_call})
+    _refuse_unknown(session, change, {str(operation) for operation, _ in by_call})
     outcome = Outcome(len(ids))
     has_begun = bool(ids) and agreed(f"{change.verb.capitalize()} {_entries(len(ids))}?", yes=yes, dry_run=dry_run)
     if has_begun:
@@ -196,9 +205,9 @@ def _change_matching(
     return _tell(change, outcome, has_begun=has_begun, as_json=as_json)
 
 
-def _refuse_unknown(session: Session, operations: Collection[str]) -> None:
+def _refuse_unknown(session: Session, change: Change, operations: Collection[str]) -> None:
     """Raises Failed for an operation that is not known here, of which nobody could say what to audit and to scrub."""
-    for name in sorted(operations):
+    for name in sorted(operations) if change.needs_program else ():
         if session.outbox.operations.find(name) is None:
             raise Failed(f"nobody here knows operation {name!r}; give --app of the program that calls it")
 
@@ -230,7 +239,8 @@ def _work_singly(change: Change, ids: Sequence[UUID], outcome: Outcome) -> None:
 def _tell(change: Change, outcome: Outcome, *, has_begun: bool, as_json: bool) -> int:
     if as_json:
         refused = [{"entry_id": str(id), "why": why} for id, why in outcome.refused.items()]
-        document({"matched": outcome.matched, change.done: outcome.changed, "refused": refused})
+        done = change.done.partition(" ")[0]
+        document({"matched": outcome.matched, done: outcome.changed, "refused": refused})
     elif has_begun:
         say(f"{change.done} {_entries(outcome.changed)}")
         for why in list(outcome.refused.values())[:_SHOWN]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.entries import abandoned, list_entries, scheduled, show, verify
+from holdfast.cli.entries import abandoned, list_entries, scheduled, show
 from holdfast.cli.entry_changes import cancel, prune, requeue
 from holdfast.cli.queues import counts, pause, paused, resume
-from holdfast.cli.session import InOrder, store_options
+from holdfast.cli.session import InOrder, table_options
+from holdfast.cli.verifying import verify
 
 
 @click.group(cls=InOrder)
-@store_options
+@table_options
 def outbox() -> None:
     """Calls that must happen: find, show, requeue, cancel, prune.
 

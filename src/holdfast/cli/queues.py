@@ -10,7 +10,7 @@ import click
 from holdfast.cli.exits import Failed
 from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import Column, document, heading, note, plain, say, table
-from holdfast.cli.session import Session, pass_session, store_options
+from holdfast.cli.session import Session, pass_session, table_options
 from holdfast.cli.times import ago, stamp
 from holdfast.machine.outbox_entry import OutboxStatus
 from holdfast.outbox.draft import DEFAULT_QUEUE
@@ -27,7 +27,7 @@ _TOTAL: Final = "total"
 
 @click.command()
 @json_option
-@store_options
+@table_options
 @pass_session
 def counts(session: Session, as_json: bool) -> None:
     """Count entries by queue and status.
@@ -64,7 +64,7 @@ def counts(session: Session, as_json: bool) -> None:
 
 @click.command()
 @json_option
-@store_options
+@table_options
 @pass_session
 def paused(session: Session, as_json: bool) -> None:
     """Show the queues that are paused."""
@@ -81,7 +81,7 @@ def paused(session: Session, as_json: bool) -> None:
 @click.argument("queue")
 @click.option("--reason", metavar="TEXT")
 @by_option
-@store_options
+@table_options
 @pass_session
 def pause(session: Session, queue: str, reason: str | None, by: str) -> None:
     """Call nothing of a queue, on any host, until it is resumed. Calls that run already go on."""
@@ -94,7 +94,7 @@ def pause(session: Session, queue: str, reason: str | None, by: str) -> None:
 
 @click.command()
 @click.argument("queue")
-@store_options
+@table_options
 @pass_session
 def resume(session: Session, queue: str) -> None:
     """Let entries of a queue be called again."""

@@ -12,7 +12,7 @@ import click
 from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import json_option
 from holdfast.cli.output import Column, document, facts, heading, masked, note, plain, say, table
-from holdfast.cli.session import Session, pass_session, store_options
+from holdfast.cli.session import Session, pass_session, table_options
 from holdfast.cli.times import ago, stamp
 from holdfast.machine.saga import CANCELLED, SagaState, StepRecord
 from holdfast.outbox.entry import OutboxEntry
@@ -33,7 +33,7 @@ _UNTOUCHED: Final = ("waiting", "skipped")
 
 
 @click.group()
-@store_options
+@table_options
 def saga() -> None:
     """Sagas: see them, cancel them, help those that are stuck."""
 
@@ -44,7 +44,7 @@ def saga() -> None:
 @click.option("--subject", metavar="ID")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N")
 @json_option
-@store_options
+@table_options
 @pass_session
 def list_sagas(
     session: Session, state: str | None, definition: str | None, subject: str | None, limit: int, as_json: bool
@@ -63,7 +63,7 @@ def list_sagas(
 @saga.command()
 @click.argument("id")
 @json_option
-@store_options
+@table_options
 @pass_session
 def show(session: Session, id: str, as_json: bool) -> None:
     """Show one saga: its steps, and every call that was asked for."""
@@ -94,7 +94,7 @@ def show(session: Session, id: str, as_json: bool) -> None:
 @click.argument("id")
 @click.option("--reason", default=CANCELLED, metavar="NAME", help="A name, not a sentence: it is audited.")
 @json_option
-@store_options
+@table_options
 @pass_session
 def cancel(session: Session, id: str, reason: str, as_json: bool) -> None:
     """Have a running saga undone. After its pivot that can no longer be done."""
@@ -108,7 +108,7 @@ def cancel(session: Session, id: str, reason: str, as_json: bool) -> None:
 @saga.command()
 @click.argument("id")
 @json_option
-@store_options
+@table_options
 @pass_session
 def resume(session: Session, id: str, as_json: bool) -> None:
     """Try again what a stuck saga gave up, with new budgets."""
@@ -123,7 +123,7 @@ def resume(session: Session, id: str, as_json: bool) -> None:
 @click.argument("id")
 @click.argument("step")
 @json_option
-@store_options
+@table_options
 @pass_session
 def resolve(session: Session, id: str, step: str, as_json: bool) -> None:
     """Say that what a stuck saga gave up in STEP was done by hand."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.audit.sink import DatabaseAuditSink
     from holdfast.breakers.breakers import Breakers
+    from holdfast.cli.mounted import Mounted
     from holdfast.letters.letters import Letters
     from holdfast.outbox.outbox import Outbox
     from holdfast.outbox.sagas.sagas import Sagas
@@ -50,8 +51,10 @@ class Session:
     def __init__(self) -> None:
         self.url: str | None = None
         self.app: str | None = None
+        self.prefix: str | None = None
         self.debug = False
         self._hold: Holdfast | None = None
+        self._mounted: Mounted | None = None
         self._is_there = False
 
     @property
@@ -84,17 +87,27 @@ class Session:
     @property
     def outbox(self) -> Outbox:
         """The outbox of the shared database. Raises WrongUsage for a store that can have none."""
-        return self.works.outbox
+        return self._parts.outbox
 
     @property
     def sagas(self) -> Sagas:
         """The sagas of the shared database. Raises WrongUsage for a store that can have none."""
-        return self.works.sagas
+        return self._parts.sagas
 
     @property
     def audit(self) -> DatabaseAuditSink:
         """The audit trail of the shared database. Raises WrongUsage for a store that can have none."""
-        return self.works.audit
+        return self._parts.audit
+
+    @property
+    def _parts(self) -> Works | Mounted:
+        if self.prefix is None:
+            return self.works
+        if self._mounted is None:
+            from holdfast.cli.mounted import open_mounted
+
+            self._mounted = open_mounted(self, self.prefix, audit_key())
+        return self._mounted
 
     @property
     def works(self) -> Works:
@@ -114,6 +127,8 @@ class Session:
 
     def now(self) -> datetime:
         """The store's time."""
+        if self.prefix is not None:  # the database may have no other tables of Holdfast's
+            return self.outbox.sessions.run(self.outbox.now, reads=True)
         return instant(self.hold().store.now())
 
     def where(self) -> str:
@@ -157,6 +172,18 @@ def store_options(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+def table_options(command: F) -> F:
+    """Those, and what the names of the outbox's tables begin with."""
+    prefix = click.option(
+        "--prefix",
+        metavar="PREFIX",
+        expose_value=False,
+        callback=_remember,
+        help="What the names of the tables begin with, if not holdfast_.",
+    )
+    return prefix(store_options(command))
 
 
 pass_session = click.make_pass_decorator(Session)

@@ -34,9 +34,9 @@ def event_row(one: StoredEvent) -> tuple[str, str, str]:
 
 def refuse_another_key(session: Session) -> None:
     """Raises Failed if the trail is written with another key than this command has: an event of ours would be the one
-    at which its chain breaks. A program brings its own key.
+    at which its chain breaks. A program brings the key of its own tables.
     """
-    if session.has_app:
+    if session.has_app and session.prefix is None:
         return
     trail = session.audit
     row = trail.tables.events.c

@@ -59,6 +59,7 @@ class AsyncOutbox:
     attempts = _awaited(Outbox.attempts)
     requeue = _awaited(Outbox.requeue)
     cancel = _awaited(Outbox.cancel)
+    verify_again = _awaited(Outbox.verify_again)
     prune = _awaited(Outbox.prune)
     prunable = _awaited(Outbox.prunable)
     status_counts = _awaited(Outbox.status_counts)

@@ -25,7 +25,8 @@ from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.reporting import Reporter
 from holdfast.outbox.settle import Settlement
 from holdfast.outbox.settler import Settler
-from holdfast.outbox.verification import GIVEN_UP, Verification
+from holdfast.outbox.verdict import GIVEN_UP
+from holdfast.outbox.verification import Verification
 
 T = TypeVar("T")
 

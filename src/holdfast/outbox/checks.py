@@ -16,6 +16,8 @@ _NOTHING: Final = timedelta(0)
 
 def text(name: str, given: Any, longest: int = LONGEST) -> str:
     """Raises ValueError for what is no text, too short, too long, or cannot be stored everywhere."""
+    if type(given) is str and 0 < len(given) <= longest and given.isascii() and "\0" not in given:
+        return given  # as nearly all are
     if not isinstance(given, str):
         # As for every other field that cannot be stored, and as the models of the seed say it.
         raise ValueError(f"{name} must be a text, got a {type(given).__name__}")  # noqa: TRY004

@@ -17,7 +17,7 @@ from holdfast.outbox.draft import DEFAULT_QUEUE
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.place import Place
 from holdfast.outbox.rows import entry_of, oldest_first
-from holdfast.outbox.statements import GATED_AT_LEAST, Statements
+from holdfast.outbox.statements import Statements, sizes
 
 _DEFAULT_LEASE: Final = timedelta(minutes=5)
 
@@ -68,7 +68,7 @@ class Claims(Place):
         self, session: Session, statements: Statements, queue: str, limit: int, held: dict[str, Any]
     ) -> list[OutboxEntry]:
         """Where an update returns nothing."""
-        given = {"from_queue": queue, "size": limit, "more": max(limit, GATED_AT_LEAST), "now": held["last_attempt_at"]}
+        given = {**sizes(limit), "from_queue": queue, "now": held["last_attempt_at"]}
         found = [row for part in statements.candidates for row in session.execute(part, given)]
         # A locked row may be younger than the view in which its turn was judged, and have an older one before it.
         if keyed := [row.entry_id for row in found if row.ordering_key is not None]:

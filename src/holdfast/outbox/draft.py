@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
 from holdfast.machine.outbox_entry import OutboxStatus
-from holdfast.outbox.checks import an_id, maybe_text, moment, span, text
-from holdfast.outbox.ids import new_entry_id
+from holdfast.outbox.checks import an_id, moment, span, text
+from holdfast.outbox.ids import new_entry_ids
 from holdfast.outbox.subject import CompositeSubjectId, SubjectRef, json_value
 from holdfast.store.codec import plain_to_json
 
@@ -24,7 +24,7 @@ _LONGEST_DIRECTION: Final = 16
 _PENDING: Final = str(OutboxStatus.PENDING)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # to freeze it would cost as much as to make its row
 class Draft:
     """One call for `Outbox.put_many`; `Outbox.put` takes the same arguments.
 
@@ -72,80 +72,90 @@ class Draft:
         ref = SubjectRef(kind="topic", value=text("topic", topic))
         return cls(PUBLISH, wrapped, target=target, ref=ref, **more)
 
-    def row(self, largest: int = LARGEST_PAYLOAD) -> dict[str, Any]:
-        """The row to be inserted: without the times, which are the database's; `delay` is still in it.
+    def row(self, entry_id: UUID, trace: Mapping[str, str], largest: int = LARGEST_PAYLOAD) -> dict[str, Any]:
+        """The row to be inserted, with that id unless the draft has one. What is JSON is its text already.
 
-        Raises ValueError for what cannot be stored.
+        The time is the database's, so `enqueued_at` is None, and `delay` is still there. Raises ValueError for what
+        cannot be stored.
         """
-        entry_id = new_entry_id() if self.entry_id is None else an_id("entry_id", self.entry_id)
-        key, subject = maybe_text("key", self.key), self.subject_id
-        if isinstance(subject, CompositeSubjectId):
-            subject = subject.canonical
-        elif subject is None:
+        if self.entry_id is not None:
+            entry_id = an_id("entry_id", self.entry_id)
+        key = None if self.key is None else text("key", self.key)
+        subject = self.subject_id
+        if subject is None:  # asked first: to ask a model's class what is no model of it takes long
             subject = str(entry_id) if key is None else key
+        elif not isinstance(subject, str) and isinstance(subject, CompositeSubjectId):
+            subject = subject.canonical
         ref = self.ref
         if ref is not None and not isinstance(ref, SubjectRef):
             raise ValueError(f"ref must be a SubjectRef, got {ref!r}; write SubjectRef(kind=…, value=…)")
-        row: dict[str, Any] = {
+        gate, delay = (None, None) if self.at is None and self.delay is None else self._start()
+        return {
             "entry_id": entry_id,
             "operation": text("operation", str(self.operation), _LONGEST_OPERATION),
             "resolver": text("target", self.target),
             "subject_id": text("subject_id", subject),
             "ref_kind": self.target if ref is None else ref.kind,
             "ref_value": subject if ref is None else ref.value,
-            "ref_extra": {} if ref is None else ref.extra,
+            "ref_extra": plain_to_json(ref.extra) if ref is not None and ref.extra else "{}",
             "payload": sized(self.payload, largest),
             "status": _PENDING,
             "attempts": 0,
             "parks": 0,
             "queue": text("queue", self.queue, _LONGEST_QUEUE),
             "ordering_key": key,
-            "dedupe_key": maybe_text("dedupe_key", self.dedupe_key),
-            "headers": _headers(self.headers),
+            "dedupe_key": None if self.dedupe_key is None else text("dedupe_key", self.dedupe_key),
+            "headers": _headers(self.headers, trace) if trace or self.headers is not None else None,
             "saga_id": None if self.saga_id is None else an_id("saga_id", self.saga_id),
-            "step": maybe_text("step", self.step),
-            "direction": maybe_text("direction", self.direction, _LONGEST_DIRECTION),
+            "step": None if self.step is None else text("step", self.step),
+            "direction": None if self.direction is None else text("direction", self.direction, _LONGEST_DIRECTION),
             "depends_on": None if self.depends_on is None else an_id("depends_on", self.depends_on),
+            "enqueued_at": None,
+            "next_attempt_at": gate,
+            "delay": delay,
         }
-        return row | self._start()
 
-    def _start(self) -> dict[str, Any]:
+    def _start(self) -> tuple[datetime | None, timedelta | None]:
         if self.delay is None:
-            return {"next_attempt_at": None if self.at is None else moment("at", self.at), "delay": None}
+            return None if self.at is None else moment("at", self.at), None
         if self.at is not None:
             raise ValueError("give delay or at, not both: each says when the call may start")
-        return {"next_attempt_at": None, "delay": span("delay", self.delay) or None}
+        return None, span("delay", self.delay) or None
 
 
-def sized(payload: Any, largest: int) -> Any:
-    """The payload in JSON's own types.
+def rows_of(drafts: Iterable[Draft], number: int, largest: int) -> Iterator[dict[str, Any]]:
+    """The rows of so many drafts, each made when it is asked for."""
+    trace = _trace()
+    for draft, entry_id in zip(drafts, new_entry_ids(number), strict=True):
+        yield draft.row(entry_id, trace, largest)
+
+
+def sized(payload: Any, largest: int) -> str | None:
+    """The payload as JSON.
 
     Raises ValueError for one that is not JSON, or has more than so many bytes.
     """
-    if payload is None:
-        return None
-    simple = json_value("payload", payload)
-    check_size(simple, largest)
-    return simple
+    return None if payload is None else check_size(json_value("payload", payload), largest)
 
 
-def check_size(payload: Any, largest: int) -> None:
-    """Raises ValueError for a payload of more bytes than that."""
+def check_size(payload: Any, largest: int) -> str:
+    """The payload, which is plain already, as JSON. Raises ValueError for more bytes than that."""
     written = plain_to_json(payload)
     size = len(written) if written.isascii() else len(written.encode())
     if size > largest:
         fix = "store the data elsewhere and send its address, or raise Outbox(max_payload=…)"
         raise ValueError(f"payload has {size} bytes as JSON, and {largest} are allowed; {fix}")
+    return written
 
 
-def _headers(headers: Mapping[str, str] | None) -> dict[str, str] | None:
-    found = _trace()
+def _headers(headers: Mapping[str, str] | None, trace: Mapping[str, str]) -> str | None:
+    found = dict(trace)
     if headers is not None and not isinstance(headers, Mapping):
         raise ValueError(f"headers must be a mapping of texts, got {headers!r}")
     for name, value in (headers or {}).items():
         there = value or not isinstance(value, str)  # only a text may be empty
         found[text("a header's name", name)] = text(f"header {name}", value, LARGEST_PAYLOAD) if there else ""
-    return found or None
+    return plain_to_json(found) if found else None
 
 
 def _trace() -> dict[str, str]:

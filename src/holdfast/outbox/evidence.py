@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from holdfast.audit.event import AuditEvent, AuditSink, JoiningSink
 from holdfast.outbox.sagas.after import innermost, is_within
 
+_KEY: Final = "holdfast_evidence"
 _log: Final = logging.getLogger("holdfast.outbox")
 
 
@@ -23,22 +24,15 @@ class Evidence:
     """The events of one request in the caller's session. A sink that cannot join a transaction gets them at once."""
 
     def __init__(self, session: Session, sink: AuditSink, *, alone: Callable[[AuditEvent], bool]) -> None:
-        self._session = session
         self._sink = sink
         self._alone = alone
         """Which events are written by themselves when the transaction is undone."""
         self._events: list[AuditEvent] = []
         self._joined: list[AuditEvent] = []
-        self._joins = isinstance(sink, JoiningSink)
-        self._is_kept = False
-        self._is_over = False
         self._begun_in = innermost(session)
+        self._joins = isinstance(sink, JoiningSink)
         if self._joins:
-            # They stay for as long as the session does: one that is being called cannot be taken away.
-            event.listen(session, "before_commit", self._join)
-            event.listen(session, "after_commit", self._keep)
-            event.listen(session, "after_soft_rollback", self._undo)
-            event.listen(session, "after_transaction_end", self._end)
+            _ending(session).requests.append(self)
 
     def add(self, one: AuditEvent) -> None:
         if self._joins:
@@ -46,33 +40,72 @@ class Evidence:
         else:
             self._sink.append(one)
 
+    def join(self) -> list[tuple[JoiningSink, AuditEvent]]:
+        """What goes into the transaction now, and where."""
+        if not isinstance(self._sink, JoiningSink):
+            return []
+        joining, self._events = self._events, []
+        self._joined += joining
+        return [(self._sink, one) for one in joining]
+
+    def undo(self, transaction: Any) -> None:
+        """A savepoint was undone: if the request is in it, what is left goes with the rest of the transaction."""
+        if is_within(self._begun_in, transaction):
+            self._events = list(filter(self._alone, self._events))
+
+    def leave(self) -> None:
+        """The transaction was undone: write down that it was tried."""
+        for one in filter(self._alone, [*self._joined, *self._events]):
+            try:
+                self._sink.append(one)
+            except Exception:  # the caller's own error is on its way, and must not be hidden by ours
+                _log.exception("no evidence of an undone request is left: %s could not be appended", one.event_type)
+                return
+
+
+class _Ending:
+    """The requests in the transaction that a session is in."""
+
+    def __init__(self, session: Session) -> None:
+        self.requests: list[Evidence] = []
+        self._is_kept = False
+        # One set for all requests, for as long as the session is there: a listener that is being called cannot be
+        # taken away.
+        event.listen(session, "before_commit", self._join)
+        event.listen(session, "after_commit", self._keep)
+        event.listen(session, "after_soft_rollback", self._undo)
+        event.listen(session, "after_transaction_end", self._end)
+
     def _join(self, session: Session) -> None:
-        if not session.in_nested_transaction() and self._events and isinstance(self._sink, JoiningSink):
-            self._joined, self._events = self._events, []
-            self._sink.append_in(session, self._joined)
+        if session.in_nested_transaction():
+            return
+        joining = [one for request in self.requests for one in request.join()]
+        # All at once: so the heads of chains are locked in one order, however many requests there are.
+        for sink in {id(sink): sink for sink, _ in joining}.values():
+            sink.append_in(session, [one for of, one in joining if of is sink])
 
     def _keep(self, session: Session) -> None:
         if not session.in_nested_transaction():  # a savepoint's release keeps nothing yet
             self._is_kept = True
 
     def _undo(self, session: Session, previous: Any) -> None:
-        """A savepoint with the request in it was undone: what is left goes with the rest of the transaction."""
-        if previous.parent is not None and is_within(self._begun_in, previous):
-            self._events = list(filter(self._alone, self._events))
+        if previous.parent is not None:
+            for request in self.requests:
+                request.undo(previous)
 
     def _end(self, session: Session, transaction: Any) -> None:
-        if self._is_over or transaction.parent is not None:
+        if transaction.parent is not None:
             return
-        self._is_over = True
-        left, self._joined, self._events = [*self._joined, *self._events], [], []
-        if not self._is_kept:
-            self._leave(left)
+        requests, is_kept = self.requests, self._is_kept
+        self.requests, self._is_kept = [], False
+        if not is_kept:
+            for request in requests:
+                request.leave()
 
-    def _leave(self, events: list[AuditEvent]) -> None:
-        """Write down that it was tried."""
-        for one in filter(self._alone, events):
-            try:
-                self._sink.append(one)
-            except Exception:  # the caller's own error is on its way, and must not be hidden by ours
-                _log.exception("no evidence of an undone request is left: %s could not be appended", one.event_type)
-                return
+
+def _ending(session: Session) -> _Ending:
+    found = session.info.get(_KEY)
+    if found is None:
+        found = session.info[_KEY] = _Ending(session)
+    ending: _Ending = found
+    return ending

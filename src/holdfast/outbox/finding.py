@@ -14,6 +14,7 @@ from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.place import Place
 from holdfast.outbox.rows import entry_of, in_utc, status_of
 from holdfast.outbox.settle import Attempt
+from holdfast.outbox.verdict import GIVEN_UP, PENDING
 
 
 class Wanted(TypedDict, total=False):
@@ -29,7 +30,9 @@ class Wanted(TypedDict, total=False):
     queue: str | None
     error: str | None
     """The name of the class that the last attempt raised."""
-    verification: str | None
+    verification: str | Collection[str] | None
+    """One, or any of several: `pending`, `confirmed`, `failed` (the target denies it), and `given_up` for those pending
+    ones that nobody asks about any more."""
     saga_id: UUID | None
 
 
@@ -113,7 +116,8 @@ class Finding(Place):
             # A filter that is misspelt must not mean every entry.
             raise TypeError(f"entries have no {strange.pop()!r} to be found by")
         statuses = _statuses(given.pop("status", None))
-        key = given.pop("key", None)
+        key, verification = given.pop("key", None), wanted.get("verification")
+        given.pop("verification", None)
         conditions: list[Any] = [self._column(name) == value for name, value in given.items()]
         if statuses is not None:
             # As text, and one as one: only so is it seen to be in the partial index of its status.
@@ -125,7 +129,16 @@ class Finding(Place):
         if key is not None:
             is_indexed = statuses is not None and OutboxStatus.SUCCEEDED not in statuses
             conditions.append((row.order_key if is_indexed else row.ordering_key) == key)
+        if verification is not None:
+            words = [verification] if isinstance(verification, str) else verification
+            conditions.append(sa.or_(sa.false(), *(self._is_verified(str(word)) for word in words)))
         return conditions
+
+    def _is_verified(self, word: str) -> Any:
+        row = self.tables.outbox.c
+        if word == GIVEN_UP:
+            return sa.and_(row.verification == PENDING, row.verify_at.is_(None))
+        return row.verification == word
 
     def _column(self, name: str) -> Any:
         return self.tables.outbox.c[_COLUMNS.get(name, name)]

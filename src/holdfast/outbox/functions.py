@@ -22,7 +22,8 @@ def operation_of(name: str, function: Callable[..., Any], **options: Any) -> Ope
 
     What it returns is the result that the next step of a saga gets. Parameters named `idempotency_key` and `context`
     get the entry's id and the `CallContext`. `options` are those of `Operation`. Payloads are kept until they are
-    pruned, so that an abandoned entry can be requeued, unless `sensitive=True`.
+    pruned, so that an abandoned entry can be requeued, unless `sensitive=True`; outcomes are audited, unless
+    `events=None`.
     """
     options.setdefault("sensitive", False)
     options.setdefault("targets", NoTarget())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -12,8 +13,8 @@ _VERSION_7 = 0x7 << 76
 _VARIANT = 0x2 << 62
 
 
-def entry_ids() -> Callable[[], UUID]:
-    """A source of ids: 60 bits of time in steps of a quarter of a microsecond, then chance.
+def entry_ids() -> Callable[[int], list[UUID]]:
+    """A source of so many ids at once: 60 bits of time in steps of a quarter of a microsecond, then chance.
 
     New rows land at the end of an index, and entries of the same time keep the order in which they were made.
     """
@@ -27,17 +28,24 @@ def entry_ids() -> Callable[[], UUID]:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=renew)
 
-    def new_id() -> UUID:
+    def new_ids(number: int) -> list[UUID]:
         nonlocal last
         milliseconds, rest = divmod(time.time_ns(), 1_000_000)
         with lock:
-            last = max(last + 1, milliseconds << 12 | rest * 4096 // 1_000_000)
-            ticks = last
-        chance = int.from_bytes(os.urandom(8), "big") >> 2
-        return UUID(int=(ticks >> 12) << 80 | _VERSION_7 | (ticks & 0xFFF) << 64 | _VARIANT | chance)
+            first = max(last + 1, milliseconds << 12 | rest * 4096 // 1_000_000)
+            last = first + number - 1
+        chances = struct.unpack(f">{number}Q", os.urandom(8 * number))
+        return [
+            UUID(int=(ticks >> 12) << 80 | _VERSION_7 | (ticks & 0xFFF) << 64 | _VARIANT | chance >> 2)
+            for ticks, chance in enumerate(chances, first)
+        ]
 
-    return new_id
+    return new_ids
 
 
 # As in core/ids.py: it lives in a closure, and no decision depends on an id.
-new_entry_id = entry_ids()
+new_entry_ids = entry_ids()
+
+
+def new_entry_id() -> UUID:
+    return new_entry_ids(1)[0]

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -19,14 +18,29 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from holdfast.audit.sessions import take_write_lock
-from holdfast.outbox.rows import COLUMNS
+from holdfast.outbox.driven import Driven, Row, is_translated
+from holdfast.outbox.loading import can_load, load
+from holdfast.outbox.rows import in_utc
 from holdfast.outbox.tables import OutboxTables
 from holdfast.outbox.wake import CHANNEL, message_of
+from holdfast.store.codec import duration
 
 SLOTS: Final = 4096
+MANY: Final = 200
+"""From so many rows on PostgreSQL's COPY is worth its round trips."""
 _ALL_KEYS: Final = 500  # with more keys in one call a single lock for all of them is kinder to the server
 _CHUNK: Final = 1000
 _SECOND: Final = timedelta(seconds=1)
+_MYSQL_TIME: Final[Any] = sa.func.utc_timestamp(sa.literal_column("6"))
+
+
+class _Kind(NamedTuple):
+    """What a statement depends on."""
+
+    names: tuple[str, ...]
+    once: bool
+    locks: bool = False
+    many: bool = False
 
 
 class Inserts:
@@ -35,35 +49,50 @@ class Inserts:
     def __init__(self, tables: OutboxTables, dialect: str) -> None:
         self.tables = tables
         self.dialect = dialect
-        self._writes: dict[tuple[bool, bool], Any] = {}
+        self._plain = Driven(self._insertion, {column.name: column.type for column in tables.outbox.c})
+        self._written = Driven(self._write)
+        self._locking = Driven(self._lock_all)
 
-    def insert(self, session: Session, rows: Sequence[dict[str, Any]], now: Any) -> set[UUID]:
+    def insert(self, session: Session, rows: Sequence[Row], now: Any) -> set[UUID]:
         """Write the rows; the ids of those that were left out, as a live entry has their dedupe key.
 
         A row without `enqueued_at` gets the time. `now(session)` tells it, or None where the statement itself does.
         """
+        connection = self._connection(session)
         keys = {row["ordering_key"] for row in rows if row["ordering_key"] is not None}
         if self.dialect == "postgresql":
-            return self._insert_on_postgres(session, rows, keys, now(session))
+            return self._insert_on_postgres(connection, rows, keys, now(session))
         if keys:
             self._lock(session, keys)
         at = now(session)
-        for row in rows:
-            _put_times(row, at)
+        if at is None and len(rows) > 1:  # drivers send many rows at once only if they are values and nothing else
+            at = in_utc(connection.execute(sa.select(_MYSQL_TIME)).scalar())
+        if at is not None:
+            for row in rows:
+                _put_times(row, at)
         plain = [row for row in rows if row["dedupe_key"] is None]
         if plain:
-            session.execute(self.tables.outbox.insert(), plain)
+            self._insert_plainly(connection, plain, once=False)
         once = [row for row in rows if row["dedupe_key"] is not None]
-        return self._insert_once(session, once) if once else set()
+        return self._insert_once(connection, once) if once else set()
 
-    def lock_keys(self, session: Session, keys: Iterable[str]) -> None:
-        """Hold the locks of these keys until the transaction ends."""
-        if not (keys := set(keys)):
-            return
-        if self.dialect == "postgresql":
-            session.execute(self._locks, self._lock_numbers(keys))
-        else:
-            self._lock(session, keys)
+    def load(self, session: Session, rows: Iterable[Row], keys: set[str], now: Any) -> list[UUID] | None:
+        """Write very many rows, none of which has a dedupe key, while they are made; their ids. Nothing is written if
+        making one raises, and the transaction can go on. None, and no row was asked for, where that is impossible.
+        """
+        connection = self._connection(session)
+        if self.dialect != "postgresql" or not can_load(connection) or is_translated(connection):
+            return None
+        outbox, given = self.tables.outbox, self._lock_numbers(keys) | self._told
+        given["table"] = connection.dialect.identifier_preparer.format_table(outbox)
+        told = self._locking.run(connection, bool(keys), (*given,), [given])
+        at, is_guarded = told.one()[:2]
+        if is_guarded:
+            return None  # COPY does not know the policies of row-level security
+        return load(connection, outbox, rows, now(session) or at)
+
+    def _connection(self, session: Session) -> sa.Connection:
+        return session.connection(bind_arguments={"clause": self.tables.outbox})
 
     def _lock(self, session: Session, keys: set[str]) -> None:
         if self.dialect == "sqlite":
@@ -79,26 +108,41 @@ class Inserts:
         text = f"{self.tables.outbox.fullname}\0{key}".encode(errors="surrogatepass")
         return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
 
-    def _insert_once(self, session: Session, rows: Sequence[dict[str, Any]]) -> set[UUID]:
+    def _insert_plainly(self, connection: sa.Connection, rows: Sequence[Row], *, once: bool) -> None:
+        kind = _Kind(_present(rows), once)
+        if "delay" in kind.names:  # then it is one row, and the time the server's
+            rows = [row | {"delay": duration(row["delay"])} for row in rows]
+        self._plain.run(connection, kind, [name for name in kind.names if name != "delay"], rows)
+
+    def _insertion(self, kind: _Kind) -> Any:
         outbox = self.tables.outbox
         live = outbox.c.live_dedupe_key
-        insert: Any
         if self.dialect == "sqlite":
-            insert = sqlite.insert(outbox).on_conflict_do_nothing(index_elements=[live], index_where=live.is_not(None))
-        else:
-            insert = mysql.insert(outbox).on_duplicate_key_update(entry_id=outbox.c.entry_id)
-        session.execute(insert, rows)
+            insert: Any = sqlite.insert(outbox)
+            once = {"index_elements": [live], "index_where": live.is_not(None)}
+            return insert.on_conflict_do_nothing(**once) if kind.once else insert
+        insert = mysql.insert(outbox)
+        if "enqueued_at" not in kind.names:
+            insert = insert.values(enqueued_at=_MYSQL_TIME)
+        if "delay" in kind.names:
+            gate = sa.func.timestampadd(sa.literal_column("MICROSECOND"), sa.bindparam("delay"), _MYSQL_TIME)
+            insert = insert.values(next_attempt_at=gate)
+        return insert.on_duplicate_key_update(entry_id=outbox.c.entry_id) if kind.once else insert
+
+    def _insert_once(self, connection: sa.Connection, rows: Sequence[Row]) -> set[UUID]:
+        outbox = self.tables.outbox
+        self._insert_plainly(connection, rows, once=True)
         left_out: set[UUID] = set()
         for part in _parts(rows):
             ids = [row["entry_id"] for row in part]
             left_out.update(ids)
             left_out.difference_update(
-                session.execute(sa.select(outbox.c.entry_id).where(outbox.c.entry_id.in_(ids))).scalars()
+                connection.execute(sa.select(outbox.c.entry_id).where(outbox.c.entry_id.in_(ids))).scalars()
             )
         return left_out
 
     def _insert_on_postgres(
-        self, session: Session, rows: Sequence[dict[str, Any]], keys: set[str], now: datetime | None
+        self, connection: sa.Connection, rows: Sequence[Row], keys: set[str], now: datetime | None
     ) -> set[UUID]:
         """One statement takes the locks, if there are keys, reads the time, writes the rows and tells whoever
         listens."""
@@ -109,84 +153,111 @@ class Inserts:
                 for row in part:
                     _put_times(row, now)
             once = any(row["dedupe_key"] is not None for row in part)
-            given = {"rows": _json(part), "channel": CHANNEL, "message": message_of(self.tables.outbox.name)}
-            written = session.execute(self._writing(once=once, locks=bool(locks)), given | locks).scalar()
+            kind = _Kind(_present(part), once, bool(locks), len(part) > 1)
+            given = ({"rows": _json(part)} if kind.many else _texts(part[0], kind.names)) | self._told | locks
+            written = self._written.run(connection, kind, (*given,), [given])
             if once:
                 left_out.update(row["entry_id"] for row in part)
-                left_out.difference_update(written or ())
+                left_out.difference_update(UUID(text) for (text,) in written)
             locks = {}
         return left_out
+
+    @property
+    def _told(self) -> dict[str, Any]:
+        return {"channel": CHANNEL, "message": message_of(self.tables.outbox.name)}
 
     def _lock_numbers(self, keys: set[str]) -> dict[str, Any]:
         everything = self._number("")
         if len(keys) > _ALL_KEYS:
-            return {"shared": [], "locks": [everything]}
-        return {"shared": [everything], "locks": sorted(map(self._number, keys))}
+            return {"shared": "{}", "locks": f"{{{everything}}}"}
+        return {"shared": f"{{{everything}}}", "locks": f"{{{','.join(map(str, sorted(map(self._number, keys))))}}}"}
 
-    @cached_property
-    def _locks(self) -> Any:
-        return sa.select(sa.func.count()).select_from(self._locked())
-
-    def _writing(self, *, once: bool, locks: bool) -> Any:
-        found = self._writes.get((once, locks))
-        if found is None:
-            found = self._writes[once, locks] = self._write(once, locks)
-        return found
-
-    def _write(self, once: bool, locks: bool) -> Any:
-        """The rows come as one JSON text: that costs the same for one of them and for a thousand."""
+    def _write(self, kind: _Kind) -> Any:
+        """All values are texts, so that any driver can send them. Many rows come as one text, which is JSON."""
         outbox = self.tables.outbox
-        insert = postgresql.insert(outbox)
-        if once:
+        insert: Any = postgresql.insert(outbox)
+        if kind.once:
             live = outbox.c.live_dedupe_key
             insert = insert.on_conflict_do_nothing(index_elements=[live], index_where=live.is_not(None))
-        columns = [sa.column(name, outbox.c[name].type) for name in COLUMNS]
-        rows = sa.cast(sa.bindparam("rows", type_=sa.Text()), postgresql.JSON())
-        given = (
-            sa.func.json_to_recordset(rows)
-            .table_valued(*columns, sa.column("delay", sa.Double()), name="given")
-            .render_derived(with_types=True)
-        )
-        time = self._time() if locks else sa.select(_statement_time(outbox).label("at")).subquery("time")
-        at = sa.func.coalesce(given.c.enqueued_at, time.c.at)
-        second = sa.literal(_SECOND, sa.Interval())
-        gate = sa.func.coalesce(given.c.next_attempt_at, at + given.c.delay * second)
-        put = {"enqueued_at": at, "next_attempt_at": gate}
-        source = sa.select(*(put.get(name, given.c[name]) for name in COLUMNS)).select_from(given.join(time, sa.true()))
-        new = insert.from_select(list(COLUMNS), source).returning(outbox.c.entry_id).cte("new")
-        told: Any = sa.func.count()
-        if once:
-            told = sa.func.array_agg(new.c.entry_id, type_=postgresql.ARRAY(sa.Uuid()))
-        notify = sa.func.pg_notify(sa.bindparam("channel", type_=sa.Text()), sa.bindparam("message", type_=sa.Text()))
-        return sa.select(told, notify).select_from(new)
+            insert = insert.returning(sa.cast(outbox.c.entry_id, sa.Text()))
+        # As a table of one row the notification costs no result, and no second step.
+        origin = _notify().table_valued("told", name="told")
+        at: Any = sa.func.statement_timestamp(type_=outbox.c.enqueued_at.type)
+        if kind.locks:
+            time = self._time()
+            origin, at = origin.join(time, sa.true()), time.c.at
+        texts = {name: _text(name) for name in kind.names}
+        if kind.many:
+            given = _given(kind.names)
+            origin, texts = origin.join(given, sa.true()), dict(given.c)
+        put = self._put(texts, at)
+        return insert.from_select(list(put), sa.select(*put.values()).select_from(origin))
+
+    def _put(self, texts: dict[str, Any], at: Any) -> dict[str, Any]:
+        """What goes into each column. A cast to a text of some length would cut it off, and say nothing."""
+        delay, put = texts.pop("delay", None), {}
+        for name, text in texts.items():
+            type = self.tables.outbox.c[name].type
+            put[name] = text if isinstance(type, sa.String) else sa.cast(text, type)
+        put["enqueued_at"] = sa.func.coalesce(put.get("enqueued_at"), at) if "enqueued_at" in put else at
+        if delay is not None:
+            gate = put["enqueued_at"] + sa.cast(delay, sa.Double()) * sa.literal_column("interval '1 second'")
+            given = put.get("next_attempt_at")
+            put["next_attempt_at"] = gate if given is None else sa.func.coalesce(given, gate)
+        return put
 
     def _time(self) -> Any:
         """The time once all locks are held: a count has to wait for every one of them."""
-        held = sa.select(sa.func.count().label("number")).select_from(self._locked()).cte("held")
+        held = sa.select(sa.func.count().label("number")).select_from(_locked()).cte("held")
         at = sa.func.clock_timestamp(type_=self.tables.outbox.c.enqueued_at.type).label("at")
         return sa.select(at, held.c.number).cte("time").prefix_with("MATERIALIZED")
 
-    @staticmethod
-    def _locked() -> Any:
-        """A lock that is shared by everyone who orders, unless someone orders a great many keys; then those of keys."""
-        numbers = postgresql.ARRAY(sa.BigInteger())
-
-        def taking(lock: Any, name: str) -> Any:
-            every = sa.func.unnest(sa.cast(sa.bindparam(name, type_=numbers), numbers))
-            given = every.table_valued("number").render_derived()
-            taken = sa.select(lock(given.c.number).label("lock")).cte(name).prefix_with("MATERIALIZED")
-            return sa.select(sa.literal_column("1").label("one")).select_from(taken)
-
-        return sa.union_all(
-            taking(sa.func.pg_advisory_xact_lock_shared, "shared"), taking(sa.func.pg_advisory_xact_lock, "locks")
-        ).subquery("locked")
+    def _lock_all(self, locks: bool) -> Any:
+        """The same for rows that come afterwards."""
+        guarded = sa.func.row_security_active(_text("table"))
+        if not locks:
+            return sa.select(sa.func.statement_timestamp(), guarded, _notify())
+        time = self._time()
+        return sa.select(time.c.at, guarded, _notify()).select_from(time)
 
 
-def _statement_time(outbox: sa.Table) -> Any:
-    return sa.func.statement_timestamp(type_=outbox.c.enqueued_at.type)
+def _text(name: str) -> Any:
+    return sa.bindparam(name, type_=sa.Text())
 
 
-def _put_times(row: dict[str, Any], at: datetime) -> None:
+def _notify() -> Any:
+    return sa.func.pg_notify(_text("channel"), _text("message"))
+
+
+def _given(names: Sequence[str]) -> Any:
+    columns = [sa.column(name, sa.Text()) for name in names]
+    rows = sa.func.json_to_recordset(sa.cast(_text("rows"), postgresql.JSON()))
+    return rows.table_valued(*columns, name="given").render_derived(with_types=True)
+
+
+def _locked() -> Any:
+    """A lock that is shared by everyone who orders, unless someone orders a great many keys; then those of keys."""
+
+    def taking(lock: Any, name: str) -> Any:
+        every = sa.func.unnest(sa.cast(_text(name), postgresql.ARRAY(sa.BigInteger())))
+        given = every.table_valued("number").render_derived()
+        taken = sa.select(lock(given.c.number).label("lock")).cte(name).prefix_with("MATERIALIZED")
+        return sa.select(sa.literal_column("1").label("one")).select_from(taken)
+
+    return sa.union_all(
+        taking(sa.func.pg_advisory_xact_lock_shared, "shared"), taking(sa.func.pg_advisory_xact_lock, "locks")
+    ).subquery("locked")
+
+
+def _present(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The names that have a value in some row; all others are null. Rows of one call have the same names."""
+    first, more = rows[0], rows[1:]
+    return tuple(
+        [name for name in first if first[name] is not None or (more and any(row[name] is not None for row in more))]
+    )
+
+
+def _put_times(row: Row, at: datetime) -> None:
     delay = row.pop("delay", None)
     if row.get("enqueued_at") is None:
         row["enqueued_at"] = at
@@ -194,12 +265,20 @@ def _put_times(row: dict[str, Any], at: datetime) -> None:
         row["next_attempt_at"] = at + delay
 
 
-def _parts(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:
+def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     for start in range(0, len(rows), _CHUNK):
         yield rows[start : start + _CHUNK]
 
 
-def _json(rows: Sequence[dict[str, Any]]) -> str:
+def _texts(row: Row, names: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        value = row[name]
+        found[name] = value if type(value) is str else str(_as_text(value))
+    return found
+
+
+def _json(rows: Sequence[Row]) -> str:
     """Without what is null: a record of the server's has null where the text has nothing."""
     present = [{name: value for name, value in row.items() if value is not None} for row in rows]
     return json.dumps(present, default=_as_text, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
@@ -210,6 +289,4 @@ def _as_text(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, timedelta):
         return value / _SECOND
-    if isinstance(value, UUID):
-        return str(value)
-    raise TypeError(f"a {type(value).__name__} is not JSON")
+    return str(value)

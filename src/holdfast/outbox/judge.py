@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Literal
-from uuid import uuid4
 
 from holdfast.audit.event import AuditEvent
 from holdfast.errors import DeadlineExpired, GuardRejected, ResolverContractError, ResolverError
@@ -34,14 +33,15 @@ from holdfast.machine.outbox_entry import (
     is_exhausted,
 )
 from holdfast.machine.saga import UNDO_ATTEMPTS, Direction
+from holdfast.outbox import outcomes
 from holdfast.outbox.backoff import BackoffPolicy
 from holdfast.outbox.calling import Call
 from holdfast.outbox.entry import OutboxEntry
-from holdfast.outbox.operation import Discard, Done, Facts, Operation, Park, RetryAfter
+from holdfast.outbox.operation import Discard, Done, Operation, Park, RetryAfter
 from holdfast.outbox.runner_errors import error_name
 from holdfast.outbox.settle import Attempt, Settlement
 from holdfast.outbox.subject import LONGEST, utc
-from holdfast.store.codec import clean_text, plain
+from holdfast.store.codec import plain
 
 Times = tuple[datetime | None, datetime]
 UNKNOWN_OPERATION: Final = "UnknownOperation"
@@ -170,12 +170,10 @@ class Judge:
             given |= {"verification": "pending", "verify_at": now + self._backoff.lease, "verify_attempts": 1}
         settlement = self._settled(call, SUCCEED, given)
         settlement.grouped = operation.grouped
-        names = operation.events
-        if names is not None and self._audited:
-            payload = {"target": entry.resolver, **_allowed(operation, done.facts), "external": True}
-            settlement.events = (_event(names.succeeded, entry, now, payload | {"attempts": entry.attempts}),)
-            if operation.grouped and names.completed:
-                settlement.completed = _event(names.completed, entry, now, {})
+        if self._audited:
+            settlement.events = _told(outcomes.succeeded(operation, entry, now, done.facts))
+            if operation.grouped:
+                settlement.completed = outcomes.completed(operation, entry, now)
         if operation.complete_in is not None:
             settlement.within = partial(_complete, operation.complete_in, entry, done.result)
         return settlement
@@ -186,11 +184,8 @@ class Judge:
         until = utc(park.until)
         resume_at = max(until, now + self.delay(operation, entry.attempts))
         settlement = self._settled(call, PARK, {"next_attempt_at": resume_at})
-        names = operation.events
-        if names is not None and names.parked and self._audited:
-            payload: dict[str, Any] = {"target": entry.resolver, "external": True, "expires_at": until.isoformat()}
-            payload |= {**_allowed(operation, park.facts), "prior_attempts": entry.attempts}
-            settlement.events = (_event(names.parked, entry, now, payload),)
+        if self._audited:
+            settlement.events = _told(outcomes.parked(operation, entry, now, until, park.facts))
         return settlement
 
     def _refund(self, call: Call, now: datetime, delay: timedelta | None, error: str) -> Settlement:
@@ -201,10 +196,8 @@ class Judge:
         entry, operation = call.entry, call.operation
         made = entry.attempts if attempts is None else attempts
         settlement = self._settled(call, ABANDON, {"last_error": error, "attempts": made})
-        if operation is not None and operation.events is not None and self._audited:
-            payload = {"target": entry.resolver, **operation.labels, "external": True}
-            payload |= {"error": error, "attempts": made, "abandoned": True}
-            settlement.events = (_event(operation.events.failed, entry, now, payload),)
+        if self._audited:
+            settlement.events = _told(outcomes.abandoned(operation, entry, now, error, made))
         return settlement
 
     def _settled(self, call: Call, move: Move, given: dict[str, Any]) -> Settlement:
@@ -215,25 +208,8 @@ def _complete(write: Callable[[Any, Any, Any], None], entry: OutboxEntry, result
     write(session, entry, result)
 
 
-def _allowed(operation: Operation, facts: Facts) -> dict[str, Any]:
-    """Of what a call says, that which may stand in the trail."""
-    return {
-        name: clean_text(fact) if isinstance(fact, str) else fact
-        for name, fact in facts.items()
-        if name in operation.facts and isinstance(fact, str | int)
-    }
-
-
-def _event(kind: str, entry: OutboxEntry, now: datetime, payload: dict[str, Any]) -> AuditEvent:
-    # Every part was checked when it was stored or made here; to check it again would cost more than all the rest.
-    return AuditEvent.model_construct(
-        event_id=uuid4(),
-        event_type=kind,
-        subject_ref=entry.subject_id,
-        occurred_at=now,
-        payload=payload,
-        entry_id=entry.entry_id,
-    )
+def _told(event: AuditEvent | None) -> tuple[AuditEvent, ...]:
+    return () if event is None else (event,)
 
 
 def _named(reason: Any, otherwise: str) -> str:

@@ -9,6 +9,7 @@ from inspect import Parameter, Signature, iscoroutinefunction
 from typing import Any, Final, Literal, NamedTuple, Protocol
 from uuid import UUID
 
+from holdfast.audit.event import AuditEvent
 from holdfast.core.deadline import Deadline
 from holdfast.errors import ConfigurationError
 from holdfast.outbox.backoff import BackoffPolicy
@@ -17,6 +18,9 @@ from holdfast.store.codec import clean_text
 
 Facts = Mapping[str, str | int | bool]
 _NO_FACTS: Final[Facts] = {}
+_TOLD: Final = frozenset(
+    {"operation", "target", "external", "attempts", "prior_attempts", "error", "abandoned", "confirmed_absent"}
+)
 
 
 class Done(NamedTuple):
@@ -99,6 +103,12 @@ class StepEvents(NamedTuple):
         return cls(*(f"{name}_{word}" for word in words))
 
 
+OPERATION_EVENTS: Final = StepEvents.of("operation")
+"""Those of operations without names of their own. The trail says with each whose outcome it is, and every reader knows
+them: also one that has not registered the operation.
+"""
+
+
 class Targets(Protocol):
     """Where an operation finds what it calls."""
 
@@ -119,8 +129,8 @@ class Operation:
     call: Callable[[Any, CallContext], Answer | Awaitable[Answer | None] | None]
     targets: Targets | None = None
     """None: the registry of the runner."""
-    events: StepEvents | None = None
-    """None: its outcomes are not audited."""
+    events: StepEvents | None = OPERATION_EVENTS
+    """The names under which its outcomes are audited. None: they are not."""
     facts: frozenset[str] = frozenset()
     """What a call may say in the trail; anything else is left out of it."""
     labels: Facts = field(default_factory=dict)
@@ -152,6 +162,7 @@ class Operation:
         name: Any = self.name
         if not isinstance(name, str) or not 1 <= len(name) <= 32 or clean_text(name) != name:
             raise ConfigurationError(f"Operation.name must be a text of 1 to 32 characters, got {self.name!r}")
+        self._check_trail()
         if not callable(self.call):
             raise ConfigurationError(f"Operation.call must be a function of (target, context), got {self.call!r}")
         within: Any = self.complete_in
@@ -168,6 +179,22 @@ class Operation:
             raise ConfigurationError(
                 f"Operation.unknown_target must be 'abandon', 'defer' or None, got {self.unknown_target!r}"
             )
+
+    def _check_trail(self) -> None:
+        """Raises ConfigurationError for what no event can hold: met at an outcome, it would keep that one from being
+        written.
+        """
+        events: Any = self.events
+        if events is not None and not isinstance(events, StepEvents):
+            story = f"Operation.events must be StepEvents, or None for no audit, got {events!r}"
+            raise ConfigurationError(f"{story}; use StepEvents.of({self.name!r})")
+        if taken := _TOLD.intersection((*self.facts, *self.labels)):
+            story = "which the trail says by itself; give it another name"
+            raise ConfigurationError(f"Operation.facts and labels cannot have {min(taken)!r}, {story}")
+        _check_event("labels", self.labels, payload=self.labels)
+        for field_name, kind in () if events is None else events._asdict().items():
+            if kind or field_name not in StepEvents._field_defaults:
+                _check_event(f"events.{field_name}", kind, event_type=kind)
 
     @property
     def takes(self) -> frozenset[str] | None:
@@ -186,6 +213,13 @@ class Operation:
         except TypeError as error:
             takes = ", ".join(map(str, self.signature.parameters.values())) or "nothing"
             raise ValueError(f"operation {self.name!r} takes {takes}: {error}") from None
+
+
+def _check_event(what: str, given: Any, **parts: Any) -> None:
+    try:
+        AuditEvent(**{"event_type": "operation", "subject_ref": "-", **parts})
+    except ValueError as error:
+        raise ConfigurationError(f"Operation.{what}: no event can have {given!r} ({error})") from error
 
 
 class OperationRegistry:

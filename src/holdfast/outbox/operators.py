@@ -1,24 +1,25 @@
-"""For whoever looks after the outbox: look, requeue, cancel."""
+"""For whoever looks after the outbox: look, requeue, cancel, ask again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from holdfast.audit.event import AuditEvent, AuditSink
+from holdfast.audit.event import AuditSink
 from holdfast.errors import ConfigurationError
 from holdfast.machine.outbox_entry import CANCEL, REQUEUE, WAITING, OutboxStatus, apply, may_requeue
+from holdfast.outbox import outcomes
 from holdfast.outbox.checks import ids as checked_ids
 from holdfast.outbox.checks import number
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.place import Place, parts
 from holdfast.outbox.rows import COLUMNS, entry_of
 from holdfast.outbox.settle import Settlement, write_events
+from holdfast.outbox.verdict import PENDING, UNVERIFIED, word_of
 from holdfast.outbox.wake import wake_in
 
 Row = dict[str, Any]
@@ -63,7 +64,8 @@ class Operators(Place):
             self._check_requeue(row)
         self._check_dedupe_keys(session, rows)
         now = self.now(session)
-        write_events(session, sink, [event for row in rows if (event := self._requeued(row, now)) is not None])
+        told = [outcomes.requeued(self.operations.find(row["operation"]), _entry(row), now) for row in rows]
+        write_events(session, sink, [event for event in told if event is not None])
         for some in parts([row["entry_id"] for row in rows]):
             self.statements(session).move_all(session, REQUEUE, some, False, {})
         entries = _entries(apply(REQUEUE, row, scrub=False) for row in rows)
@@ -93,19 +95,6 @@ class Operators(Place):
             if other != row["entry_id"]:
                 raise ConfigurationError(f"entry {row['entry_id']} cannot be requeued: {other} has its dedupe_key")
 
-    def _requeued(self, row: Row, now: datetime) -> AuditEvent | None:
-        operation = self.operations.find(row["operation"])
-        if operation is None or operation.events is None:
-            return None
-        facts: dict[str, str | int | bool] = {
-            "entry_id": str(row["entry_id"]),
-            "resolver": row["resolver"],
-            "prior_attempts": row["attempts"],
-        }
-        if row["last_error"] is not None:
-            facts["prior_error"] = row["last_error"]
-        return self._event(operation.events.requeued, row, facts, now)
-
     def cancel(self, entry_ids: Iterable[UUID]) -> Sequence[OutboxEntry]:
         """Give up entries that nobody is calling: pending, failed or scheduled ones. Those that were given up."""
         ids = checked_ids("entry_ids", entry_ids)
@@ -122,7 +111,12 @@ class Operators(Place):
             for some in parts(those):
                 statements.move_all(session, CANCEL, some, scrub, {})
         after = [apply(CANCEL, row, scrub=self.operations.is_sensitive(row["operation"])) for row in rows]
-        events = [event for row in after if (event := self._cancelled(row, now)) is not None]
+        found = [self.operations.find(row["operation"]) for row in after]
+        told = [
+            outcomes.abandoned(operation, _entry(row), now, row["last_error"], row["attempts"])
+            for operation, row in zip(found, after, strict=True)
+        ]
+        events = [event for event in told if event is not None]
         if following and self.followers:
             settled = [
                 Settlement(_entry(row), CANCEL, {"last_error": ended["last_error"], "attempts": row["attempts"]})
@@ -133,13 +127,34 @@ class Operators(Place):
         write_events(session, self.audit_sink, events)
         return _entries(after)
 
-    def _cancelled(self, row: Row, now: datetime) -> AuditEvent | None:
-        operation = self.operations.find(row["operation"])
-        if operation is None or operation.events is None:
-            return None
-        facts = {"target": row["resolver"], **operation.labels, "external": True}
-        facts |= {"error": row["last_error"], "attempts": row["attempts"], "abandoned": True}
-        return self._event(operation.events.failed, row, facts, now)
+    def verify_again(self, entry_ids: Iterable[UUID]) -> Sequence[OutboxEntry]:
+        """Have targets asked again about successes that they denied, or that they were asked about in vain, with a new
+        budget; other entries are passed over. It is a runner that asks.
+
+        The entries that are asked about, in the order of their ids. Raises ConfigurationError for an outbox without
+        audit sink.
+        """
+        sink = self.audit_sink
+        if sink is None:
+            raise ConfigurationError("verify_again is audited: give the Outbox an audit_sink")
+        ids = checked_ids("entry_ids", entry_ids)
+        return self.run(lambda session: self._verify_again(session, ids, sink)) if ids else ()
+
+    def _verify_again(self, session: Session, ids: Sequence[UUID], sink: AuditSink) -> Sequence[OutboxEntry]:
+        succeeded = self._locked(session, ids, {OutboxStatus.SUCCEEDED})
+        rows = [row for row in succeeded if word_of(row["verification"], row["verify_at"]) in UNVERIFIED]
+        if not rows:
+            return ()
+        now, table = self.now(session), self.tables.outbox
+        told = [
+            outcomes.verification_requested(self.operations.find(row["operation"]), _entry(row), now) for row in rows
+        ]
+        write_events(session, sink, [event for event in told if event is not None])
+        asked = {"verification": PENDING, "verify_at": now}
+        for some in parts([row["entry_id"] for row in rows]):
+            session.execute(table.update().where(table.c.entry_id.in_(some)).values(**asked, verify_attempts=0))
+        wake_in(session, table.name, self.signals)
+        return _entries(row | asked for row in rows)
 
 
 def _entry(row: Row) -> OutboxEntry:

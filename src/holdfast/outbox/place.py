@@ -13,7 +13,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from holdfast.audit.event import AuditEvent, AuditSink
+from holdfast.audit.event import AuditSink
 from holdfast.audit.sessions import Sessions, dialect_of
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import ConfigurationError
@@ -105,7 +105,7 @@ class Place:
             case "postgresql":
                 return in_utc(session.execute(_POSTGRES_TIME).scalar()) if at_once else None
             case "mysql" | "mariadb":
-                return in_utc(session.execute(_MYSQL_TIME).scalar())
+                return in_utc(session.execute(_MYSQL_TIME).scalar()) if at_once else None
         return utc(SYSTEM_CLOCK.wall())
 
     def _locked(self, session: Session, ids: Sequence[UUID], statuses: Iterable[OutboxStatus]) -> list[dict[str, Any]]:
@@ -117,11 +117,6 @@ class Place:
             locked = session.execute(found.order_by(row.entry_id).with_for_update())
             rows += ({**dict(zip(COLUMNS, values, strict=False)), "scrubbed": values[-1]} for values in locked)
         return [one for one in rows if one["status"] in wanted]
-
-    def _event(self, type: str, row: dict[str, Any], facts: Any, at: datetime) -> AuditEvent:
-        return AuditEvent(
-            event_type=type, subject_ref=row["subject_id"], occurred_at=at, payload=facts, entry_id=row["entry_id"]
-        )
 
     def _select(self) -> Any:
         return sa.select(*(self.tables.outbox.c[name] for name in COLUMNS))

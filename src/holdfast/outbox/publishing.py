@@ -10,6 +10,7 @@ from holdfast.outbox.envelope import HTTP_PREFIX, JSON, STRUCTURED, CloudEvent, 
 from holdfast.outbox.operation import Answer, CallContext, Operation, StepEvents, Targets
 
 PUBLISH: Final = "publish"
+PUBLISH_EVENTS: Final = StepEvents.of(PUBLISH)
 SOURCE: Final = "holdfast"
 DEFAULT_TARGET: Final = "default"
 """Where `Outbox.publish` sends to when nobody says where."""
@@ -118,25 +119,24 @@ class Publishers:
         await self.close()
 
 
-def publish_operation(
-    publishers: Targets, *, source: str = SOURCE, audited: bool = False, **settings: Any
-) -> Operation:
+def publish_operation(publishers: Targets, *, source: str = SOURCE, **settings: Any) -> Operation:
     """The operation `publish`, to be registered with the outbox. `source` names this program in every event.
 
     An entry for a publisher that is not registered waits for one, as in a rolling deploy. `settings` are further
-    fields of Operation, such as `timeout`, `max_attempts` or `guard`. Raises ValueError for a source that is no URI.
+    fields of Operation, such as `timeout`, `max_attempts` or `guard`; `events=None` leaves what was published out of
+    the audit trail. Raises ValueError for a source that is no URI.
     """
     CloudEvent(id="0", source=source, type="check")
 
     async def publish(publisher: Publisher, context: CallContext) -> Answer | None:
         return await publisher.publish(message_of(context, source))
 
-    chosen: dict[str, Any] = {"unknown_target": "defer", "sensitive": False, **settings}
+    usual = {"unknown_target": "defer", "sensitive": False, "events": PUBLISH_EVENTS}
+    chosen: dict[str, Any] = usual | settings
     return Operation(
         name=PUBLISH,
         call=publish,
         targets=publishers,
-        events=StepEvents.of(PUBLISH) if audited else None,
         needs_payload=True,
         grouped=False,
         **chosen,

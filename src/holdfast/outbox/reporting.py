@@ -22,7 +22,8 @@ from holdfast.outbox.events import (
 from holdfast.outbox.judge import outcome_of
 from holdfast.outbox.runner_errors import error_name
 from holdfast.outbox.settle import Settlement
-from holdfast.outbox.verification import PENDING, Verdict
+from holdfast.outbox.verdict import PENDING
+from holdfast.outbox.verification import Verdict
 from holdfast.telemetry.events import GuardEvent
 from holdfast.telemetry.hub import Hub
 

@@ -23,7 +23,7 @@ _SAME: Final = (
     "entry_id", "subject_id", "resolver", "attempts", "last_error", "claim_token", "claimed_by", "ordering_key",
     "dedupe_key", "saga_id", "step", "direction", "depends_on", "result", "verification", "queue", "headers", "parks",
 )  # fmt: skip
-_JSON: Final = ("ref_extra", "payload", "headers", "result")
+JSON: Final = ("ref_extra", "payload", "headers", "result")
 _TIMES: Final = ("enqueued_at", "last_attempt_at", "next_attempt_at", "verify_at")
 COLUMNS: Final = (*_SAME, *_TIMES, "status", "operation", "ref_kind", "ref_value", "ref_extra", "payload")
 """What is read of a row, in this order."""
@@ -38,7 +38,7 @@ def columns_of(outbox: sa.Table) -> list[sa.Column[Any]]:
 
 def columns_as_text(outbox: sa.Table) -> list[Any]:
     """The same with JSON as text, for `entry_of_text`: some drivers decode it at several times the cost."""
-    return [sa.cast(one, sa.Text()).label(one.name) if one.name in _JSON else one for one in columns_of(outbox)]
+    return [sa.cast(one, sa.Text()).label(one.name) if one.name in JSON else one for one in columns_of(outbox)]
 
 
 def row_of(entry: OutboxEntry) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def entry_of(row: Sequence[Any]) -> OutboxEntry:
 def entry_of_text(row: Sequence[Any]) -> OutboxEntry:
     """The entry of a row of `columns_as_text`."""
     values: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
-    for name in _JSON:
+    for name in JSON:
         text = values[name]
         if text is not None:
             values[name] = {} if text == "{}" else json.loads(text)
@@ -86,7 +86,7 @@ def _entry(values: dict[str, Any], row: Sequence[Any]) -> OutboxEntry:
     values["status"] = status_of(values["status"])
     operation = values["operation"]
     values["operation"] = _OPERATIONS.get(operation, operation)
-    values["ref"] = _built(
+    values["ref"] = built(
         SubjectRef,
         {"kind": values.pop("ref_kind"), "value": values.pop("ref_value"), "extra": values.pop("ref_extra") or {}},
         _REF_FIELDS,
@@ -96,10 +96,10 @@ def _entry(values: dict[str, Any], row: Sequence[Any]) -> OutboxEntry:
     if operation == OutboxOperation.RECTIFY and isinstance(payload, Mapping) and "corrections" in payload:
         values["corrections"] = tuple(map(_correction, payload["corrections"]))
         values["payload"] = None
-    return _built(OutboxEntry, values, _FIELDS)
+    return built(OutboxEntry, values, _FIELDS)
 
 
-def _built(model: type[M], values: dict[str, Any], fields: frozenset[str]) -> M:
+def built(model: type[M], values: dict[str, Any], fields: frozenset[str]) -> M:
     """An instance of what was checked when it was stored: to check each row again would cost more than to read it, and
     what an older release stored must stay readable. `model_construct` looks up every field, and costs five times this.
     """

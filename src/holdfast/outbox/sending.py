@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -13,11 +13,14 @@ from sqlalchemy.orm import Session
 from holdfast.audit.sessions import plain_session
 from holdfast.errors import ConfigurationError, Conflict
 from holdfast.outbox.checks import each
-from holdfast.outbox.draft import DEFAULT_QUEUE, PUBLISH, Draft, check_size
+from holdfast.outbox.draft import DEFAULT_QUEUE, PUBLISH, Draft, check_size, rows_of
+from holdfast.outbox.driven import Row
 from holdfast.outbox.entry import OutboxEntry
+from holdfast.outbox.inserts import MANY
 from holdfast.outbox.place import Place, parts
-from holdfast.outbox.rows import row_of
+from holdfast.outbox.rows import JSON, row_of
 from holdfast.outbox.subject import CompositeSubjectId, SubjectRef
+from holdfast.store.codec import plain_to_json
 
 _TRIES: Final = 5
 
@@ -31,11 +34,10 @@ class Sending(Place):
         An entry whose `dedupe_key` a live entry has already is left out. Of an AsyncSession, use `aenqueue`.
         Raises ValueError for a payload that is too large.
         """
-        rows = [row_of(entry) for entry in each("entries", entries, OutboxEntry)]
-        for row in rows:
-            if row["payload"] is not None:
-                check_size(row["payload"], self.max_payload)
-        self._insert(plain_session(session), rows)
+        entries = each("entries", entries, OutboxEntry)
+        keys = {entry.ordering_key for entry in entries if entry.ordering_key is not None}
+        once = any(entry.dedupe_key is not None for entry in entries)
+        self._write(plain_session(session), len(entries), map(self._row, entries), keys, once=once)
 
     async def aenqueue(self, session: Any, entries: Sequence[OutboxEntry]) -> None:
         """The same in the transaction of an AsyncSession."""
@@ -85,12 +87,10 @@ class Sending(Place):
     def put_many(self, session: Session, drafts: Iterable[Draft]) -> tuple[UUID, ...]:
         """Many calls at once, in few statements; their ids, in the order of the drafts."""
         drafts = each("drafts", drafts, Draft)
-        for draft in drafts:
-            self._check_operation(str(draft.operation), draft.payload)
-        rows = [draft.row(self.max_payload) for draft in drafts]
-        session = plain_session(session)
-        others = self._insert(session, rows)
-        return tuple(others.get(row["entry_id"]) or row["entry_id"] for row in rows)
+        keys = {draft.key for draft in drafts if isinstance(draft.key, str)}  # any other is refused below
+        once = any(draft.dedupe_key is not None for draft in drafts)
+        rows = rows_of(self._fitting(drafts), len(drafts), self.max_payload)
+        return self._write(plain_session(session), len(drafts), rows, keys, once=once)
 
     async def aput_many(self, session: Any, drafts: Iterable[Draft]) -> tuple[UUID, ...]:
         """The same in the transaction of an AsyncSession."""
@@ -131,6 +131,19 @@ class Sending(Place):
         ids: tuple[UUID, ...] = await session.run_sync(self.put_many, (Draft.publish(topic, payload, **more),))
         return ids[0]
 
+    def _fitting(self, drafts: Iterable[Draft]) -> Iterator[Draft]:
+        """These drafts, each once it is known that its operation is there and takes such a payload."""
+        fitting: set[tuple[str, ...]] = set()
+        for draft in drafts:
+            payload, name = draft.payload, str(draft.operation)
+            # Whether it fits is a matter of the payload's names, and those of many drafts are the same.
+            names = (name, *payload) if type(payload) is dict else None
+            if names is None or names not in fitting:
+                self._check_operation(name, payload)
+                if names is not None:
+                    fitting.add(names)
+            yield draft
+
     def _check_operation(self, name: str, payload: Any) -> None:
         """Publishing needs no registration here: only whoever makes the calls must know the publishers."""
         if name == PUBLISH:
@@ -141,11 +154,32 @@ class Sending(Place):
             raise ConfigurationError(f"unknown operation {name!r}; registered: {known}")
         operation.check(payload)
 
+    def _row(self, entry: OutboxEntry) -> Row:
+        row = row_of(entry)
+        for name in JSON:
+            if row[name] is not None:
+                row[name] = check_size(row[name], self.max_payload) if name == "payload" else plain_to_json(row[name])
+        return row
+
+    def _write(
+        self, session: Session, number: int, rows: Iterator[Row], keys: set[str], *, once: bool
+    ) -> tuple[UUID, ...]:
+        """Write so many rows, which are made on the way; for each its id, or that of the live entry that has its dedupe
+        key."""
+        if number >= MANY and not once:
+            ids = self.inserts(session).load(session, rows, keys, self._time_of_inserts)
+            if ids is not None:
+                self.signals.after(session)
+                return tuple(ids)
+        made = [*rows]
+        others = self._insert(session, made)
+        return tuple([others.get(row["entry_id"]) or row["entry_id"] for row in made])
+
     def _insert(self, session: Session, rows: list[dict[str, Any]]) -> dict[UUID, UUID]:
         """Write rows; for each that was left out the live entry that has its dedupe key."""
         others: dict[UUID, UUID] = {}
         for _ in range(_TRIES if rows else 0):
-            left_out = self.inserts(session).insert(session, rows, lambda session: self._now(session, at_once=False))
+            left_out = self.inserts(session).insert(session, rows, self._time_of_inserts)
             if not left_out:
                 break
             rows = [row for row in rows if row["entry_id"] in left_out]
@@ -162,6 +196,9 @@ class Sending(Place):
                 )
         self.signals.after(session)
         return others
+
+    def _time_of_inserts(self, session: Session) -> Any:
+        return self._now(session, at_once=False)
 
     def _find_live(self, session: Session, dedupe_keys: Sequence[str]) -> dict[str, UUID]:
         row = self.tables.outbox.c

@@ -15,7 +15,8 @@ from holdfast.outbox.rows import columns_as_text, columns_of, entry_of, entry_of
 from holdfast.outbox.subject import utc
 from holdfast.outbox.tables import OutboxTables
 
-GATED_AT_LEAST: Final = 100  # so many of those with a gate are looked at, to find the oldest among them
+_GATED_AT_LEAST: Final = 100  # so many of those with a gate are looked at, to find the oldest among them
+_NEAR_AT_LEAST: Final = 50  # so many of the first of a queue are looked at, to see which keys have several
 IDS: Final = "these_ids"
 ID: Final = "this_id"
 TOKEN: Final = "this_token"
@@ -50,8 +51,7 @@ class Statements:
         """One statement that claims, and gives the claimed rows; None where a database cannot do that."""
         if self._claim is None:
             return None
-        given: dict[str, Any] = {"from_queue": queue, "size": limit, "more": max(limit, GATED_AT_LEAST)}
-        given |= {"token": token, "who": who, "lease": lease}
+        given: dict[str, Any] = {**sizes(limit), "from_queue": queue, "token": token, "who": who, "lease": lease}
         if now is not None:
             given |= {"now": now, "until": now + lease}
         return self._claim, given
@@ -84,10 +84,12 @@ class Statements:
         Each is read through its own index, up to a limit; rows that others have locked are passed over.
         """
         row = self.outbox.c
-        mine = [row.queue == sa.bindparam("from_queue"), ~self._paused(), self._has_its_turn()]
-        part = sa.select(row.entry_id, row.enqueued_at, row.ordering_key)
-        fresh = part.where(row.fresh_at.is_not(None), *mine).order_by(row.fresh_at, row.entry_id)
-        gated = part.where(row.gate_at <= now, *mine).order_by(row.gate_at, row.enqueued_at, row.entry_id)
+        mine = [row.queue == sa.bindparam("from_queue"), ~self._paused()]
+        part = sa.select(row.entry_id, row.enqueued_at, row.ordering_key).where(*mine)
+        fresh = part.where(row.fresh_at.is_not(None), self._has_its_turn(self._may_be_first()))
+        gated = part.where(row.gate_at <= now, self._has_its_turn())
+        fresh = fresh.order_by(row.fresh_at, row.entry_id)
+        gated = gated.order_by(row.gate_at, row.enqueued_at, row.entry_id)
         return (
             fresh.limit(_number("size")).with_for_update(skip_locked=True, of=self.outbox),
             gated.limit(_number("more")).with_for_update(skip_locked=True, of=self.outbox),
@@ -103,18 +105,39 @@ class Statements:
         queues = self.tables.queues
         return _exists(queues.c.queue == sa.bindparam("from_queue"))
 
-    def _has_its_turn(self) -> Any:
-        """No older entry of its key is under way or waits, nor is a younger one (which a requeue can overtake) being
-        called."""
+    def _may_be_first(self) -> Any:
+        """Not one of those that wait behind another one among the first of the queue. It decides nothing that the turn
+        would not, but it is one look into a small set: behind a long backlog of one key, the turn of each of its
+        entries would be judged to find the first one of another key.
+        """
+        row, near = self.outbox.c, self.outbox.alias("near").c
+        first = sa.select(near.entry_id, near.ordering_key, near.fresh_at)
+        first = first.where(near.queue == sa.bindparam("from_queue"), near.fresh_at.is_not(None))
+        some = first.order_by(near.fresh_at, near.entry_id).limit(_number("near")).subquery("some").c
+        place = sa.func.row_number().over(partition_by=some.ordering_key, order_by=(some.fresh_at, some.entry_id))
+        keyed = sa.select(some.entry_id, some.ordering_key, place.label("place")).where(some.ordering_key.is_not(None))
+        ahead = keyed.cte("ahead").c
+        return sa.or_(
+            row.ordering_key.not_in(sa.select(ahead.ordering_key)),
+            row.entry_id.in_(sa.select(ahead.entry_id).where(ahead.place == 1)),
+        )
+
+    def _has_its_turn(self, *conditions: Any) -> Any:
+        """It is the oldest of its key that is under way or waits, and no younger one (which a requeue can overtake) is
+        being called. Of one with a key, further conditions are asked first."""
         row, other, called = self.outbox.c, self.outbox.alias("other"), self.outbox.alias("called")
         ended = [OutboxStatus.SUCCEEDED] if self._block else sorted(TERMINAL)
-        older = _exists(
+        # The first one by its index, and not whether there is an older one: to find that there is none, a server that
+        # knows how many a key has may well read all of them, for each of them.
+        mine = sa.select(other.c.entry_id).where(
             other.c.order_key == row.ordering_key,
-            sa.tuple_(other.c.enqueued_at, other.c.entry_id) < sa.tuple_(row.enqueued_at, row.entry_id),
             other.c.status.not_in([sa.literal_column(f"'{one}'") for one in ended]),
         )
+        oldest = mine.order_by(other.c.enqueued_at, other.c.entry_id).limit(sa.literal_column("1")).scalar_subquery()
+        # Of an id that equals something a server expects one row, and would rather sort all than wait for fifty.
+        is_oldest = sa.case((row.entry_id == oldest, sa.true()), else_=sa.false())
         under_way = _exists(called.c.called_key == row.ordering_key, called.c.entry_id != row.entry_id)
-        return sa.or_(row.ordering_key.is_(None), sa.and_(~older, ~under_way))
+        return sa.or_(row.ordering_key.is_(None), sa.and_(*conditions, is_oldest, ~under_way))
 
     def values(self, move: Move, *, scrub: bool, given: Mapping[str, Any]) -> dict[str, Any]:
         """What a move puts into a row."""
@@ -242,6 +265,11 @@ class Statements:
         row = self.outbox.c
         group = sa.and_(self.among(row.subject_id, "subjects"), self.among(row.operation, "operations"))
         return sa.and_(group, row.status != _SUCCEEDED)
+
+
+def sizes(limit: int) -> dict[str, int]:
+    """How many rows the parts of a claim look at."""
+    return {"size": limit, "more": max(limit, _GATED_AT_LEAST), "near": max(limit, _NEAR_AT_LEAST)}
 
 
 def _exists(*conditions: Any) -> Any:

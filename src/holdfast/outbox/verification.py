@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
-from uuid import UUID, uuid4
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from holdfast.audit.event import AuditEvent, AuditSink
 from holdfast.errors import ResolverContractError
 from holdfast.machine.outbox_entry import EXHAUSTED
+from holdfast.outbox import outcomes
 from holdfast.outbox.backoff import BackoffPolicy
 from holdfast.outbox.calling import Call, Check
 from holdfast.outbox.entry import OutboxEntry
@@ -25,11 +26,7 @@ from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.rows import columns_of, entry_of, in_utc
 from holdfast.outbox.runner_errors import error_name
 from holdfast.outbox.settle import write_events
-
-PENDING: Final = "pending"
-CONFIRMED: Final = "confirmed"
-FAILED: Final = "failed"
-GIVEN_UP: Final = "given_up"
+from holdfast.outbox.verdict import CONFIRMED, FAILED, GIVEN_UP, PENDING
 
 
 class Verdict(NamedTuple):
@@ -98,22 +95,8 @@ class Verification:
         if call.answer is None:
             return Verdict(call, "")
         event = None
-        if operation is not None and operation.events is not None and self._audited:
-            kind = operation.events.verified if call.answer else operation.events.unverified
-            if kind:
-                event = AuditEvent.model_construct(
-                    event_id=uuid4(),
-                    event_type=kind,
-                    subject_ref=entry.subject_id,
-                    occurred_at=now,
-                    payload={
-                        "target": entry.resolver,
-                        "external": True,
-                        "confirmed_absent": call.answer,
-                        "attempts": entry.attempts,
-                    },
-                    entry_id=entry.entry_id,
-                )
+        if operation is not None and self._audited:
+            event = outcomes.verified(operation, entry, now, call.answer)
         return Verdict(call, CONFIRMED if call.answer else FAILED, event=event)
 
     def writing(self, verdicts: Sequence[Verdict], sink: AuditSink | None) -> Callable[[Session], list[bool]]:

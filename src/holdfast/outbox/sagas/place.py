@@ -63,6 +63,11 @@ class SagaPlace:
             )
         return saga
 
+    @property
+    def definitions(self) -> tuple[Saga, ...]:
+        """Those that are known here."""
+        return tuple(wired.saga for wired in self._wired.values())
+
     def knows(self, run: SagaRun) -> bool:
         """Whether this process has the definition of a saga, and so can move it."""
         wired = self._wired.get((run.definition, run.version))

@@ -14,8 +14,10 @@ from holdfast.audit.event import AuditEvent
 from holdfast.machine import saga as machine
 from holdfast.machine.outbox_entry import CANCEL, CANCELLED, REQUEUE, WAITING
 from holdfast.machine.saga import ENDED, Change, Direction, SagaRecord, SagaState, StepState
+from holdfast.outbox import outcomes
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.outbox import Outbox
+from holdfast.outbox.rows import columns_of, entry_of
 from holdfast.outbox.runner_errors import error_name
 from holdfast.outbox.sagas.definition import Wired, backward_id, forward_id
 from holdfast.outbox.sagas.rows import SagaRun, steps_to_json
@@ -191,19 +193,16 @@ class Progress:
 
     def _cancel(self, session: Session) -> list[AuditEvent]:
         outbox, row = self._outbox, self._outbox.tables.outbox.c
-        those = sa.select(row.entry_id, row.operation, row.resolver, row.attempts).where(
-            row.entry_id.in_(self._cancels)
-        )
-        mine = those.where(row.entry_id.in_(self._cancels)).order_by(row.entry_id)
+        mine = sa.select(*columns_of(outbox.tables.outbox)).where(row.entry_id.in_(self._cancels))
         events = []
-        for entry_id, name, target, attempts in session.execute(mine.with_for_update()).all():
+        for entry in map(entry_of, session.execute(mine.order_by(row.entry_id).with_for_update()).all()):
+            name = str(entry.operation)
             scrub = outbox.operations.is_sensitive(name)
-            session.execute(outbox.statements(session).update(CANCEL, [entry_id], scrub=scrub, given={}))
-            operation = outbox.operations.find(name)
-            if operation is not None and operation.events is not None:
-                facts = {"target": target, **operation.labels, "external": True}
-                facts |= {"error": CANCELLED, "attempts": attempts, "abandoned": True}
-                events.append(self._event(operation.events.failed, facts, entry_id))
+            session.execute(outbox.statements(session).update(CANCEL, [entry.entry_id], scrub=scrub, given={}))
+            found = outbox.operations.find(name)
+            event = outcomes.abandoned(found, entry, self._now, CANCELLED, entry.attempts)
+            if event is not None:
+                events.append(event)
         return events
 
     def _event(self, type: str, facts: dict[str, str | int | bool], entry_id: UUID | None = None) -> AuditEvent:

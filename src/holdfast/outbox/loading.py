@@ -1,0 +1,99 @@
+"""Very many rows by PostgreSQL's COPY: the server takes in the first ones while the last ones are still made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from holdfast.outbox.driven import Row
+
+if TYPE_CHECKING:
+    import psycopg
+
+_SAVEPOINT: Final = "holdfast_loading"
+
+
+def can_load(connection: sa.Connection) -> bool:
+    """Whether the driver is psycopg. Its asynchronous connections could copy as well, but not in one step."""
+    if connection.dialect.driver != "psycopg" or "psycopg" not in sys.modules:
+        return False
+    return isinstance(_driver(connection), sys.modules["psycopg"].Connection)
+
+
+def load(connection: sa.Connection, table: sa.Table, rows: Iterable[Row], at: datetime) -> list[UUID]:
+    """Write the rows, which have the same names; their ids. `at` is the time of those that have none.
+
+    If making a row raises, or the database refuses one, none is written, and the transaction can go on.
+    """
+    rows = iter(rows)
+    first = next(rows)
+    ids: list[UUID] = []
+    preparer = connection.dialect.identifier_preparer
+    names = ", ".join(preparer.quote(name) for name in first if name != "delay")
+    statement = f"COPY {preparer.format_table(table)} ({names}) FROM STDIN"
+    with _undone_as_one(connection), _copying(_driver(connection), _values(chain((first,), rows), at, ids)):
+        connection.exec_driver_sql(statement)
+    return ids
+
+
+def _values(rows: Iterable[Row], at: datetime, ids: list[UUID]) -> Iterator[list[Any]]:
+    time = at.isoformat()
+    for row in rows:
+        ids.append(entry_id := row["entry_id"])
+        row["entry_id"] = entry_id.hex
+        delay = row.pop("delay", None)
+        if delay is not None:
+            row["next_attempt_at"] = at + delay
+        if row["enqueued_at"] is None:
+            row["enqueued_at"] = time
+        yield [*row.values()]
+
+
+@contextmanager
+def _copying(driver: psycopg.Connection[Any], values: Iterable[list[Any]]) -> Iterator[None]:
+    """Have the driver's next cursor copy: so SQLAlchemy runs the statement, tells its listeners of it and translates
+    the errors."""
+    from psycopg import Cursor  # a driver is imported by whoever uses it
+
+    class Copying(Cursor[Any]):
+        def execute(self, query: Any, *_: Any, **__: Any) -> Any:
+            with self.copy(query) as copy:
+                write = copy.write_row
+                for one in values:
+                    write(one)
+            return self
+
+    before, driver.cursor_factory = driver.cursor_factory, Copying
+    try:
+        yield
+    finally:
+        driver.cursor_factory = before
+
+
+@contextmanager
+def _undone_as_one(connection: sa.Connection) -> Iterator[None]:
+    """A COPY that is broken off ends the transaction, unless there is a savepoint."""
+    if _driver(connection).autocommit:
+        yield
+        return
+    connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
+    try:
+        yield
+    except BaseException:
+        with suppress(SQLAlchemyError):  # of a connection that is lost
+            connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+            connection.exec_driver_sql(f"RELEASE SAVEPOINT {_SAVEPOINT}")
+        raise
+    connection.exec_driver_sql(f"RELEASE SAVEPOINT {_SAVEPOINT}")
+
+
+def _driver(connection: sa.Connection) -> Any:
+    return connection.connection.driver_connection
