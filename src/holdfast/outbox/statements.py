@@ -76,7 +76,10 @@ class Statements:
                 "claimed_by": sa.bindparam("who"),
             },
         )
-        claim = self.outbox.update().where(self.outbox.c.entry_id.in_(chosen)).values(values)
+        id = self.outbox.c.entry_id
+        # Of a list a server knows that it is short, and looks for its rows one by one; of a query it may not.
+        is_chosen = id == sa.any_(sa.func.array(chosen.scalar_subquery())) if self._server_time else id.in_(chosen)
+        claim = self.outbox.update().where(is_chosen).values(values)
         return claim.returning(*self.claimed_columns).execution_options(**_UNCHECKED)
 
     def _candidates(self, now: Any) -> tuple[Any, Any]:
