@@ -37,9 +37,12 @@ _HOMES = {
     "core.deadline": "Deadline",
     "core.outcome": "Evidence Outcome OutcomeKind Verdict",
     "errors": (
-        "AuditIntegrityError BudgetExhausted BulkheadFull CircuitOpen ConfigurationError Conflict DeadlineExpired "
-        "GuardRejected GuardTimeout HoldfastError MissingExtra OutcomeError PolicyError PoolExhausted RateLimited "
-        "ResolverContractError ResolverError SchemaError StoreError StoreUnavailable Throttled"
+        "AuditIntegrityError BudgetExhausted BulkheadFull BulkheadFullError BulkheadTimeoutError CircuitOpen "
+        "ConcurrencyError ConfigurationError Conflict DeadlineExpired GuardRejected GuardTimeout HoldfastError "
+        "InvalidStateTransitionError MissingExtra OutcomeError PermanentError PolicyError PoolExhausted RateLimited "
+        "ResolverContractError ResolverError SchemaError StoreError StoreUnavailable TaskError TaskNotFoundError "
+        "TaskTimeoutError Throttled TransientError VerificationError WorkflowDefinitionError WorkflowError "
+        "WorkflowNotFoundError"
     ),
     "failover.endpoint": "Endpoint",
     "failover.failover": "Failover current_endpoint",
@@ -91,9 +94,11 @@ _HOMES = {
     "letters.worker": "Worker WorkerPolicy",
     "machine.breaker": "Breaker CircuitBreakerState CircuitState",
     "machine.budget": "Budget",
+    "machine.graph": "JoinType PredicatePhase ReadinessResult SkipCause SplitType evaluate_readiness",
     "machine.outbox_entry": "OutboxStatus",
     "machine.saga": "SagaState",
     "machine.trip": "consecutive count k_of_n ratio slow_ratio",
+    "machine.workflow": "WorkflowStatus",
     "outbox.async_outbox": "AsyncOutbox",
     "outbox.backoff": "BackoffPolicy",
     "outbox.cdc": "CreateCdcView",
@@ -119,15 +124,15 @@ _HOMES = {
     "outbox.publishers.redis_streams": "RedisStreamsPublisher",
     "outbox.publishers.signature": "verify_webhook",
     "outbox.publishers.webhook": "WebhookPublisher",
-    "outbox.publishing": "Message Publisher PublishError Publishers Unroutable publish_operation",
+    "outbox.publishing": "Message PublishError Publisher Publishers Unroutable publish_operation",
     "outbox.resolver": (
         "RectifyingResolver Resolver ResolverErasure ResolverRectification ResolverRegistry ResolverScheduledErasure "
         "ResolverVerification RetentionOnlyResolver VerifyingResolver"
     ),
     "outbox.runner": "SagaRunner",
-    "outbox.sagas.sagas": "Sagas",
     "outbox.sagas.definition": "Saga Step",
     "outbox.sagas.rows": "SagaRun",
+    "outbox.sagas.sagas": "Sagas",
     "outbox.signal": "AbandonedHook AbandonedSignal",
     "outbox.subject": "CompositeSubjectId Correction PiiCategory StoredSubjectId SubjectRef",
     "outbox.tables": "OutboxTables bind_tables",
@@ -143,6 +148,28 @@ _HOMES = {
     ),
     "telemetry.log": "LoggingListener",
     "telemetry.metrics": "InMemoryMetrics",
+    "workflows.bulkheads": "TaskBulkheadManager execute_with_resilience",
+    "workflows.calling": "TaskContext current_task",
+    "workflows.circuits": "WorkflowCircuitFactory",
+    "workflows.config": "BackoffConfig HandlerConfig",
+    "workflows.dedup": "BloomDeduplicator get_deduplicator",
+    "workflows.execution": "ExecutionResult",
+    "workflows.functions": "TaskFunction WorkflowFunction task workflow",
+    "workflows.model": "Workflow WorkflowType",
+    "workflows.multi_instance": "MultiInstanceConfig",
+    "workflows.owner": "SyntheticStageOwner",
+    "workflows.registry": "TaskRegistry",
+    "workflows.resilience": "BulkheadConfig ResilienceConfig",
+    "workflows.result": "TaskResult",
+    "workflows.snapshot": "StageStateSnapshot TaskStateSnapshot",
+    "workflows.stage": "StageExecution",
+    "workflows.task": "RetryableTask SkippableTask Task",
+    "workflows.task_run": "TaskExecution",
+    "workflows.trigger": "PausedDetails Trigger",
+    "workflows.waiting": "sleep wait_signal",
+    "workflows.worker": "WorkflowWorker",
+    "workflows.handle": "WorkflowRun",
+    "workflows.workflows": "Workflows",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -212,15 +239,20 @@ if TYPE_CHECKING:
     from holdfast.errors import AuditIntegrityError as AuditIntegrityError
     from holdfast.errors import BudgetExhausted as BudgetExhausted
     from holdfast.errors import BulkheadFull as BulkheadFull
+    from holdfast.errors import BulkheadFullError as BulkheadFullError
+    from holdfast.errors import BulkheadTimeoutError as BulkheadTimeoutError
     from holdfast.errors import CircuitOpen as CircuitOpen
+    from holdfast.errors import ConcurrencyError as ConcurrencyError
     from holdfast.errors import ConfigurationError as ConfigurationError
     from holdfast.errors import Conflict as Conflict
     from holdfast.errors import DeadlineExpired as DeadlineExpired
     from holdfast.errors import GuardRejected as GuardRejected
     from holdfast.errors import GuardTimeout as GuardTimeout
     from holdfast.errors import HoldfastError as HoldfastError
+    from holdfast.errors import InvalidStateTransitionError as InvalidStateTransitionError
     from holdfast.errors import MissingExtra as MissingExtra
     from holdfast.errors import OutcomeError as OutcomeError
+    from holdfast.errors import PermanentError as PermanentError
     from holdfast.errors import PolicyError as PolicyError
     from holdfast.errors import PoolExhausted as PoolExhausted
     from holdfast.errors import RateLimited as RateLimited
@@ -229,7 +261,15 @@ if TYPE_CHECKING:
     from holdfast.errors import SchemaError as SchemaError
     from holdfast.errors import StoreError as StoreError
     from holdfast.errors import StoreUnavailable as StoreUnavailable
+    from holdfast.errors import TaskError as TaskError
+    from holdfast.errors import TaskNotFoundError as TaskNotFoundError
+    from holdfast.errors import TaskTimeoutError as TaskTimeoutError
     from holdfast.errors import Throttled as Throttled
+    from holdfast.errors import TransientError as TransientError
+    from holdfast.errors import VerificationError as VerificationError
+    from holdfast.errors import WorkflowDefinitionError as WorkflowDefinitionError
+    from holdfast.errors import WorkflowError as WorkflowError
+    from holdfast.errors import WorkflowNotFoundError as WorkflowNotFoundError
     from holdfast.failover.endpoint import Endpoint as Endpoint
     from holdfast.failover.failover import Failover as Failover
     from holdfast.failover.failover import current_endpoint as current_endpoint
@@ -318,6 +358,12 @@ if TYPE_CHECKING:
     from holdfast.machine.breaker import CircuitBreakerState as CircuitBreakerState
     from holdfast.machine.breaker import CircuitState as CircuitState
     from holdfast.machine.budget import Budget as Budget
+    from holdfast.machine.graph import JoinType as JoinType
+    from holdfast.machine.graph import PredicatePhase as PredicatePhase
+    from holdfast.machine.graph import ReadinessResult as ReadinessResult
+    from holdfast.machine.graph import SkipCause as SkipCause
+    from holdfast.machine.graph import SplitType as SplitType
+    from holdfast.machine.graph import evaluate_readiness as evaluate_readiness
     from holdfast.machine.outbox_entry import OutboxStatus as OutboxStatus
     from holdfast.machine.saga import SagaState as SagaState
     from holdfast.machine.trip import consecutive as consecutive
@@ -325,6 +371,7 @@ if TYPE_CHECKING:
     from holdfast.machine.trip import k_of_n as k_of_n
     from holdfast.machine.trip import ratio as ratio
     from holdfast.machine.trip import slow_ratio as slow_ratio
+    from holdfast.machine.workflow import WorkflowStatus as WorkflowStatus
     from holdfast.outbox.async_outbox import AsyncOutbox as AsyncOutbox
     from holdfast.outbox.backoff import BackoffPolicy as BackoffPolicy
     from holdfast.outbox.cdc import CreateCdcView as CreateCdcView
@@ -429,3 +476,39 @@ if TYPE_CHECKING:
     from holdfast.telemetry.hub import unregister_listener as unregister_listener
     from holdfast.telemetry.log import LoggingListener as LoggingListener
     from holdfast.telemetry.metrics import InMemoryMetrics as InMemoryMetrics
+    from holdfast.workflows.bulkheads import TaskBulkheadManager as TaskBulkheadManager
+    from holdfast.workflows.bulkheads import execute_with_resilience as execute_with_resilience
+    from holdfast.workflows.calling import TaskContext as TaskContext
+    from holdfast.workflows.calling import current_task as current_task
+    from holdfast.workflows.circuits import WorkflowCircuitFactory as WorkflowCircuitFactory
+    from holdfast.workflows.config import BackoffConfig as BackoffConfig
+    from holdfast.workflows.config import HandlerConfig as HandlerConfig
+    from holdfast.workflows.dedup import BloomDeduplicator as BloomDeduplicator
+    from holdfast.workflows.dedup import get_deduplicator as get_deduplicator
+    from holdfast.workflows.execution import ExecutionResult as ExecutionResult
+    from holdfast.workflows.functions import TaskFunction as TaskFunction
+    from holdfast.workflows.functions import WorkflowFunction as WorkflowFunction
+    from holdfast.workflows.functions import task as task
+    from holdfast.workflows.functions import workflow as workflow
+    from holdfast.workflows.handle import WorkflowRun as WorkflowRun
+    from holdfast.workflows.model import Workflow as Workflow
+    from holdfast.workflows.model import WorkflowType as WorkflowType
+    from holdfast.workflows.multi_instance import MultiInstanceConfig as MultiInstanceConfig
+    from holdfast.workflows.owner import SyntheticStageOwner as SyntheticStageOwner
+    from holdfast.workflows.registry import TaskRegistry as TaskRegistry
+    from holdfast.workflows.resilience import BulkheadConfig as BulkheadConfig
+    from holdfast.workflows.resilience import ResilienceConfig as ResilienceConfig
+    from holdfast.workflows.result import TaskResult as TaskResult
+    from holdfast.workflows.snapshot import StageStateSnapshot as StageStateSnapshot
+    from holdfast.workflows.snapshot import TaskStateSnapshot as TaskStateSnapshot
+    from holdfast.workflows.stage import StageExecution as StageExecution
+    from holdfast.workflows.task import RetryableTask as RetryableTask
+    from holdfast.workflows.task import SkippableTask as SkippableTask
+    from holdfast.workflows.task import Task as Task
+    from holdfast.workflows.task_run import TaskExecution as TaskExecution
+    from holdfast.workflows.trigger import PausedDetails as PausedDetails
+    from holdfast.workflows.trigger import Trigger as Trigger
+    from holdfast.workflows.waiting import sleep as sleep
+    from holdfast.workflows.waiting import wait_signal as wait_signal
+    from holdfast.workflows.worker import WorkflowWorker as WorkflowWorker
+    from holdfast.workflows.workflows import Workflows as Workflows

@@ -26,6 +26,7 @@ from holdfast.store.lease import LEASE
 from holdfast.store.port import Store
 from holdfast.store.record import Kind
 from holdfast.telemetry.hub import Hub, default_hub
+from holdfast.workflows.records import KINDS as WORKFLOW_KINDS
 
 if TYPE_CHECKING:  # guards and letters do without SQLAlchemy
     from datetime import timedelta
@@ -43,12 +44,12 @@ if TYPE_CHECKING:  # guards and letters do without SQLAlchemy
     from holdfast.outbox.runner import SagaRunner
     from holdfast.outbox.sagas.sagas import Saga, Sagas
     from holdfast.outbox.tables import OutboxTables
-    from holdfast.outbox.worker import OutboxWorker
     from holdfast.outbox.works import Works
+    from holdfast.workflows.workflows import Workflows
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-KINDS: Final[tuple[Kind[Any], ...]] = (LETTER, SUMMARY, BULK, DOMAIN, BREAKER, LEASE)
+KINDS: Final[tuple[Kind[Any], ...]] = (LETTER, SUMMARY, BULK, DOMAIN, BREAKER, LEASE, *WORKFLOW_KINDS)
 """Everything that Holdfast keeps by the store's verbs. The tables of the outbox are ordinary ones."""
 
 
@@ -93,6 +94,7 @@ class Holdfast:
         self._audit_key = audit_key
         self._source = source
         self._works: Works | None = None
+        self._workflows: Workflows | None = None
 
     @property
     def guards(self) -> dict[str, HeldGuard]:
@@ -198,6 +200,17 @@ class Holdfast:
         """
         return self.works.operation(name, **options)
 
+    @property
+    def workflows(self) -> Workflows:
+        """Durable workflows; made when it is first asked for."""
+        if self._workflows is None:
+            from holdfast.workflows.workflows import Workflows
+
+            with self._lock:
+                if self._workflows is None:
+                    self._workflows = Workflows(self.store, guard=self.guard, clock=self._clock)
+        return self._workflows
+
     def saga(self, saga: Saga) -> Saga:
         """Make the definition of a saga known."""
         return self.works.saga(saga)
@@ -217,21 +230,26 @@ class Holdfast:
     def worker(
         self, policy: WorkerPolicy | None = None, *, queues: Sequence[str] = ("default",), **options: Any
     ) -> Worker | JointWorker:
-        """What drains, retries, tidies up and makes the outbox's calls: `start()` it, `await arun()`, or `run()`.
+        """What drains, retries, tidies up, makes the outbox's calls and runs the tasks of workflows: `start()` it,
+        `await arun()`, or `run()`.
 
-        The outbox has its part in it when the program has registered an operation, a publisher or a resolver: one that
-        can make no call must not take what others can do. `queues` and `options` (those of `SagaRunner`) are for it.
+        The outbox has its part in it when the program has registered an operation, a publisher or a resolver, and
+        workflows when it has registered a task: one that can make no call must not take what others can do. `queues`
+        are for both, `options` (those of `SagaRunner`) for the outbox.
         """
         letters = self.letters.worker(policy, pins=self.breakers.clear_expired_pins)
-        if self._works is None:
+        works, workflows = self._works, self._workflows
+        if works is None and workflows is None:
             return letters
-        works = self._works
-        from holdfast.outbox.joint import JointWorker
+        from holdfast.outbox.joint import JointWorker, Part
 
-        def find_outbox() -> OutboxWorker | None:
-            return works.worker(queues=queues, **options) if works.has_work else None
+        def find_outbox() -> Part | None:
+            return works.worker(queues=queues, **options) if works is not None and works.has_work else None
 
-        return JointWorker(letters, find_outbox)
+        def find_workflows() -> Part | None:
+            return workflows.worker(queues=queues) if workflows is not None and workflows.has_work else None
+
+        return JointWorker(letters, {"outbox": find_outbox, "workflows": find_workflows})
 
     def close(self) -> None:
         """Stop what runs in the background and let go of the store."""
@@ -239,6 +257,8 @@ class Holdfast:
         self.breakers.close()
         if self._works is not None:
             self._works.close()
+        if self._workflows is not None:
+            self._workflows.close()
         self.store.close()
 
     def __enter__(self) -> Holdfast:

@@ -22,6 +22,21 @@ A *condition* is the system working as designed and saying no; it has no suffix.
     ├── ResolverError            an external call that no retry can mend
     │   └── ResolverContractError  it answered with what no resolver may answer
     ├── AuditIntegrityError      the trail would lie, or does: a repeated event, an unknown type, a broken chain
+    ├── WorkflowError            a workflow, or a task of one
+    │   ├── TransientError       worth another try: retry_after, context_update
+    │   │   ├── ConcurrencyError   somebody else changed the stage first: expected and found
+    │   │   └── BulkheadFullError  no slot for the task's type, and no room to wait for one
+    │   ├── PermanentError       no retry can mend it
+    │   ├── TaskError            a task did not do what it should
+    │   │   ├── TaskTimeoutError   also a TimeoutError; it took too long
+    │   │   │   └── BulkheadTimeoutError  with the wait for a slot
+    │   │   └── TaskNotFoundError  nobody has registered a task of that name
+    │   ├── WorkflowNotFoundError  there is no workflow, or stage, of that id
+    │   ├── WorkflowDefinitionError  also a ValueError; a graph that can never run: code, members
+    │   ├── InvalidStateTransitionError  a state that cannot be reached from the one before
+    │   ├── VerificationError    a task succeeded, and what it left is not what was asked for
+    │   ├── RecoveryError        a workflow could not be taken up again
+    │   └── DeadLetterError      a message could not be handled, and is kept aside
     └── MissingExtra             also an ImportError; an optional package is not installed: the pip line
 
 A user's own exception is always re-raised as itself, never wrapped in one of these.
@@ -29,7 +44,11 @@ A user's own exception is always re-raised as itself, never wrapped in one of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 
 class HoldfastError(Exception):
@@ -190,6 +209,113 @@ class ResolverContractError(ResolverError):
 
 class AuditIntegrityError(HoldfastError):
     """The audit trail does not say what happened, or would not: a repeated event id, an unregistered type."""
+
+
+class WorkflowError(HoldfastError):
+    """A workflow, or a task of one, could not do what it should."""
+
+
+class TransientError(WorkflowError):
+    """Worth another try: raise it in a task to have it called again.
+
+    `retry_after` (seconds, or a timedelta) replaces the delay of the policy. `context_update` is merged into the
+    stage's context before the next try.
+    """
+
+    def __init__(
+        self, *args: Any, retry_after: float | timedelta | None = None, context_update: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(*args)
+        # A timedelta is known by its method: to import it would cost a sync program more than this whole file.
+        seconds: Any = getattr(retry_after, "total_seconds", lambda: retry_after)()
+        self.retry_after: float | None = seconds
+        self.context_update = dict(context_update or {})
+
+    def __reduce__(self) -> Any:
+        return _remade, (type(self), self.args, {**self.__dict__})
+
+
+class ConcurrencyError(TransientError):
+    """Somebody else changed the stage, task or workflow first. `expected` and `found` are (phase, version)."""
+
+    def __init__(self, *args: Any, expected: Any = None, found: Any = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.expected = expected
+        self.found = found
+
+
+class BulkheadFullError(TransientError):
+    """Every slot of a task's type is taken, and so is every place to wait for one."""
+
+
+class PermanentError(WorkflowError):
+    """No retry can mend it: raise it in a task to end the stage at once."""
+
+
+class TaskError(WorkflowError):
+    """A task did not do what it should."""
+
+
+class TaskTimeoutError(TaskError, TimeoutError):
+    """A task took longer than it may."""
+
+
+class BulkheadTimeoutError(TaskTimeoutError):
+    """A task, or its wait for a slot, took longer than it may."""
+
+
+class TaskNotFoundError(TaskError):
+    """No task is registered under that name."""
+
+
+class WorkflowNotFoundError(WorkflowError):
+    """There is no workflow, stage or task of that id."""
+
+
+class WorkflowDefinitionError(WorkflowError, ValueError):
+    """A workflow that can never run. `code` says what is wrong with it, `members` are the stages concerned."""
+
+    def __init__(self, code: str, detail: str, members: tuple[str, ...] = ()) -> None:
+        super().__init__(code, detail, members)
+        self.code = code
+        self.detail = detail
+        self.members = members
+
+    def __str__(self) -> str:
+        return f"{self.detail} ({self.code})"
+
+
+class InvalidStateTransitionError(WorkflowError):
+    """A state that cannot be reached from the one before."""
+
+    def __init__(self, what: str, before: str, after: str, allowed: Sequence[str] = ()) -> None:
+        super().__init__(what, before, after, tuple(allowed))
+        self.what = what
+        self.before = before
+        self.after = after
+        self.allowed = tuple(allowed)
+
+    def __str__(self) -> str:
+        allowed = ", ".join(self.allowed) or "nothing: it has ended"
+        return f"{self.what} cannot go from {self.before} to {self.after}; from there it can go to {allowed}"
+
+
+class VerificationError(WorkflowError):
+    """A task succeeded, and what it left behind is not what was asked for."""
+
+
+class RecoveryError(WorkflowError):
+    """A workflow could not be taken up again."""
+
+
+class DeadLetterError(WorkflowError):
+    """A message could not be handled, and is kept aside."""
+
+
+def _remade(kind: type[TransientError], args: tuple[Any, ...], fields: dict[str, Any]) -> TransientError:
+    error = kind(*args)
+    error.__dict__.update(fields)
+    return error
 
 
 class MissingExtra(HoldfastError, ImportError):

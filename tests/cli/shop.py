@@ -81,5 +81,36 @@ def ordering() -> Holdfast:
     return hold
 
 
+def fulfilling() -> Holdfast:
+    """A shop whose orders are workflows: paid and packed at once, shipped when somebody has said so."""
+    from holdfast.errors import PermanentError
+    from holdfast.workflows.functions import task, workflow
+    from holdfast.workflows.waiting import wait_signal
+
+    hold = make()
+
+    @task
+    def charge(order: dict[str, Any]) -> dict[str, Any]:
+        if os.environ.get(DOWN):
+            raise PermanentError("refused")
+        return {"receipt": order["id"], "token": "t0p"}
+
+    @task
+    def pack(order: dict[str, Any]) -> str:
+        return f"box {order['id']}"
+
+    @task
+    def ship(box: str, receipt: dict[str, Any]) -> str:
+        return f"{box}, receipt {receipt['receipt']}"
+
+    @workflow
+    def fulfil(order: dict[str, Any]) -> Any:
+        return ship(pack(order), charge(order), after=[wait_signal("approved")])  # type: ignore[call-arg]
+
+    hold.workflows.register(charge, pack, ship)
+    hold.workflows.add(fulfil)
+    return hold
+
+
 def broken() -> Holdfast:
     raise RuntimeError("no configuration")

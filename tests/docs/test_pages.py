@@ -22,7 +22,7 @@ DURABLE = [
     DOCS / f"{name}.md"
     for name in (
         "store", "dead-letters", "replay", "shared-breakers", "outbox", "sagas", "erasure", "publishers", "audit",
-        "workers",
+        "workers", "workflows",
     )
 ]  # fmt: skip
 OUTLINE = ["When to use", "Example", "Defaults", "What it guarantees", "Telemetry", "Anti-patterns"]
@@ -38,10 +38,19 @@ SHOWN_AS = {
     "LocalStep": {"anonymize": "{}", "categories": "{}"},
     "SagaRunner": {"rng": "random.random"},
     "Sagas": {"*definitions": "none"},
+    "WorkflowWorker": {"clock": "the system's"},
+    "ResilienceConfig": {"bulkheads": "see above"},
+    "WorkflowCircuitFactory": {"clock": "the system's"},
+    "TaskBulkheadManager": {"clock": "the system's"},
 }
 # What has a table and is not among the public names of `holdfast`.
-ELSEWHERE = {"SqlStore": "holdfast.backends.sql.store", "RedisStore": "holdfast.backends.redis.store"}
+ELSEWHERE = {
+    "SqlStore": "holdfast.backends.sql.store",
+    "RedisStore": "holdfast.backends.redis.store",
+    "TaskFunction": "holdfast.workflows.functions",
+}
 RULES_DEFAULT = "count(5, window=60)"
+_NOTE = re.compile(r"\.note\(([^,)]+)")
 _TABLE = re.compile(r"^\| (\w+) \| Default \| Meaning \|\n\|[-|]+\n((?:\|.*\n?)+)", re.MULTILINE)
 
 by_name = pytest.mark.parametrize("page", [*STRATEGIES, DOCS / "failover.md", *DURABLE], ids=lambda page: page.stem)
@@ -134,6 +143,13 @@ def test_every_state_diagram_is_a_generated_one():
 def test_every_public_name_is_on_a_page():
     words = set(re.findall(r"\w+", "\n".join(page.read_text() for page in PAGES)))
     assert not sorted(set(holdfast.__all__) - words)
+
+
+def test_everything_that_the_log_of_a_workflow_can_say_is_on_its_page():
+    noted = [call for path in (*_files("machine"), *_files("workflows")) for call in _NOTE.findall(path.read_text())]
+    said = {word for call in noted for word in re.findall(r'"(\w+)"', call)}
+    assert len(said) > 10
+    assert not said - set(re.findall(r"`(\w+)`", (DOCS / "workflows.md").read_text()))
 
 
 def test_the_names_of_the_seeds_are_where_the_page_says():

@@ -39,6 +39,9 @@ STYLES: Final[Mapping[str, str]] = {
     "in_flight": "cyan", "scheduled": "cyan", "abandoned": "red", "parked": "yellow", "refunded": "yellow",
     "confirmed": "green", "completed": "green", "compensating": "yellow", "compensated": "yellow", "stuck": "red",
     "running": "cyan", "done": "green", "aborted": "yellow", "active": "green", "stale": "yellow",
+    "RUNNING": "cyan", "PAUSED": "yellow", "SUSPENDED": "yellow", "REDIRECT": "cyan", "BUFFERED": "yellow",
+    "SUCCEEDED": "green", "SKIPPED": "dim", "FAILED_CONTINUE": "yellow", "TERMINAL": "red", "STOPPED": "red",
+    "CANCELED": "red", "NOT_STARTED": "dim",
 }  # fmt: skip
 """The colours of states and outcomes."""
 

@@ -20,6 +20,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "letters": "Dead letters: find, show, replay, resolve, purge.",
     "outbox": "Calls that must happen: find, show, requeue, cancel, prune.",
     "saga": "Sagas: see them, cancel them, help those that are stuck.",
+    "workflow": "Workflows: start, see, draw and watch them, send signals, cancel.",
     "audit": "The audit trail: verify, show, take checkpoints.",
     "breakers": "Shared circuit breakers: see and control them.",
     "db": "The schema of a SQL store.",
@@ -75,8 +76,8 @@ def _tell(error: BaseException) -> None:
 @click.version_option(__version__, prog_name="holdfast")
 @store_options
 def root() -> None:
-    """See and steer what Holdfast keeps: dead letters, the outbox, sagas, the audit trail, shared circuit breakers and
-    the store itself.
+    """See and steer what Holdfast keeps: dead letters, the outbox, sagas, workflows, the audit trail, shared circuit
+    breakers and the store itself.
 
     Commands act on the shared store that --url (or HOLDFAST_URL) names, or that the program's own Holdfast uses:
     --app module:attribute (or HOLDFAST_APP).

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.outbox.outbox import Outbox
     from holdfast.outbox.sagas.sagas import Sagas
     from holdfast.outbox.works import Works
+    from holdfast.workflows.workflows import Workflows
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -108,6 +109,11 @@ class Session:
 
             self._mounted = open_mounted(self, self.prefix, audit_key())
         return self._mounted
+
+    @property
+    def workflows(self) -> Workflows:
+        """The workflows of the shared store."""
+        return self.hold().workflows
 
     @property
     def works(self) -> Works:

@@ -39,7 +39,8 @@ _QUIET: Final = ("event", "severity", "tags", "operation_key", "call_id")
     "queues",
     multiple=True,
     metavar="NAME",
-    help="Call entries of this queue of the outbox; can be given again, the first one goes first. [default: default]",
+    help="Take work from this queue of the outbox and of workflows; can be given again, the first one goes first. "
+    "[default: default]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document per line.")
 @store_options
@@ -47,8 +48,9 @@ _QUIET: Final = ("event", "severity", "tags", "operation_key", "call_id")
 def worker(session: Session, once: bool, queues: tuple[str, ...], as_json: bool) -> int:
     """Drain, retry, call and tidy up until it is stopped.
 
-    With --app it replays dead letters with the program's functions and handlers, and makes the calls of the outbox with
-    its operations, publishers and resolvers; without, it only does maintenance. Any number of workers may run at the
+    With --app it replays dead letters with the program's functions and handlers, makes the calls of the outbox with its
+    operations, publishers and resolvers, and runs the tasks of workflows that it has registered; without, it only does
+    maintenance. Any number of workers may run at the
     same time.
 
     The first SIGINT or SIGTERM lets it finish what it has begun; the second ends it now.
@@ -68,8 +70,9 @@ def worker(session: Session, once: bool, queues: tuple[str, ...], as_json: bool)
             if not session.has_app:
                 journal.tell(MAINTENANCE_ONLY)
             report = _work_until(signals, work, work.run_once if once else work.run, journal)
-            if once and "outbox" in report.troubles:  # what troubles the others is an event
-                journal.tell("outbox failed", error=report.troubles["outbox"])
+            for part in ("outbox", "workflows"):  # what troubles the others is an event
+                if once and part in report.troubles:
+                    journal.tell(f"{part} failed", error=report.troubles[part])
             journal.tell("worker stopped")
     finally:
         hold.telemetry.unregister(journal)

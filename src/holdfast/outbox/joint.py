@@ -1,93 +1,103 @@
-"""One worker for everything: dead letters and the outbox side by side, started and stopped as one."""
+"""One worker for everything: dead letters and what else is to be done, side by side, started and stopped as one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from time import monotonic
+from typing import Any, Protocol
 
 from holdfast.core.redact import redact
 from holdfast.letters.worker import Worker, WorkReport
-from holdfast.outbox.worker import OutboxWorker
+
+
+class Part(Protocol):
+    """A worker for one of the things that are to be done."""
+
+    def start(self) -> Any: ...
+    async def arun(self) -> None: ...
+    def run_once(self) -> int: ...
+    def stop(self, timeout: float | None = None) -> bool: ...
+    def wake(self) -> None: ...
 
 
 @dataclass(slots=True)
 class JointReport(WorkReport):
-    """What one look at both brought."""
+    """What one look at all of them brought."""
 
     outbox: int = 0
     """How many entries were called."""
+    workflows: int = 0
+    """How many tasks were run."""
 
 
 class JointWorker:
     """Runs in threads (`start`, `stop`), as asyncio tasks (`await arun()`), or here (`run`); `run_once` for cron.
 
-    `find_outbox` gives the outbox's worker, or None where the program makes no such calls. It is asked when the work
-    begins, so what is registered up to then counts.
+    `find` gives the worker of each part by its name, `outbox` or `workflows`, or None where the program has nothing to
+    do there. It is asked when the work begins, so what is registered up to then counts.
     """
 
-    def __init__(self, letters: Worker, find_outbox: Callable[[], OutboxWorker | None]) -> None:
+    def __init__(self, letters: Worker, find: Mapping[str, Callable[[], Part | None]]) -> None:
         self._letters = letters
-        self._find_outbox = find_outbox
-        self._outbox: OutboxWorker | None = None
+        self._find = dict(find)
+        self._parts: dict[str, Part] = {}
 
     def start(self) -> JointWorker:
         """Work in threads of its own; a worker that runs already goes on."""
-        outbox = self._take_outbox()
-        if outbox is not None:
-            outbox.start()
+        for part in self._take().values():
+            part.start()
         self._letters.start()
         return self
 
     def run(self) -> None:
         """Work until `stop` is called from another thread."""
-        outbox = self._take_outbox()
-        if outbox is not None:
-            outbox.start()
+        parts = self._take()
+        for part in parts.values():
+            part.start()
         try:
             self._letters.run()
         finally:
-            if outbox is not None:
-                outbox.stop()
+            for part in parts.values():
+                part.stop()
 
     async def arun(self) -> None:
         """Work as a task until it is cancelled or `stop` is called; async functions are called on this loop."""
-        outbox = self._take_outbox()
-        async with asyncio.TaskGroup() as both:
-            both.create_task(self._letters.arun())
-            if outbox is not None:
-                both.create_task(outbox.arun())
+        async with asyncio.TaskGroup() as all_of_them:
+            all_of_them.create_task(self._letters.arun())
+            for part in self._take().values():
+                all_of_them.create_task(part.arun())
 
     def run_once(self) -> JointReport:
-        """Look once and do what is due, of both. A part that fails is told of and leaves the others alone."""
+        """Look once and do what is due, of each. A part that fails is told of and leaves the others alone."""
         found = self._letters.run_once()
         report = JointReport(**{field.name: getattr(found, field.name) for field in fields(found)})
-        outbox = self._take_outbox()
-        if outbox is not None:
+        for name, part in self._take().items():
             try:
-                report.outbox = outbox.run_once()
+                setattr(report, name, part.run_once())
             except Exception as error:  # a database that is away
-                report.troubles["outbox"] = redact(f"{type(error).__name__}: {error}")
+                report.troubles[name] = redact(f"{type(error).__name__}: {error}")
         return report
 
     def stop(self, timeout: float | None = None) -> bool:
         """Begin nothing new and wait for what runs; False when that took longer than `timeout` seconds."""
         ends = None if timeout is None else monotonic() + timeout
-        if self._outbox is not None:
-            self._outbox.stop(0)  # both are told before either is waited for
+        for part in self._parts.values():
+            part.stop(0)  # all are told before any is waited for
         done = self._letters.stop(timeout)
-        if self._outbox is None:
-            return done
-        return self._outbox.stop(None if ends is None else max(0.0, ends - monotonic())) and done
+        for part in self._parts.values():
+            done = part.stop(None if ends is None else max(0.0, ends - monotonic())) and done
+        return done
 
     def wake(self) -> None:
         """Look now."""
         self._letters.wake()
-        if self._outbox is not None:
-            self._outbox.wake()
+        for part in self._parts.values():
+            part.wake()
 
-    def _take_outbox(self) -> OutboxWorker | None:
-        if self._outbox is None:
-            self._outbox = self._find_outbox()
-        return self._outbox
+    def _take(self) -> dict[str, Part]:
+        for name, find in self._find.items():
+            if name not in self._parts and (part := find()) is not None:
+                self._parts[name] = part
+        return self._parts

@@ -1,0 +1,26 @@
+"""`holdfast workflow`: the commands about workflows."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.session import InOrder, store_options
+from holdfast.cli.workflow_changes import cancel, send_signal, start
+from holdfast.cli.workflow_control import pause, restart, resume, retry, skip
+from holdfast.cli.workflow_watch import watch
+from holdfast.cli.workflows import counts, graph, list_workflows, log, show
+
+
+@click.group(cls=InOrder)
+@store_options
+def workflow() -> None:
+    """Workflows: start, see, draw and watch them, send signals, pause, retry, cancel.
+
+    Their tasks are run by `holdfast worker --app`, or by your program's own worker. To look at them none is needed.
+    """
+
+
+for command in (
+    list_workflows, counts, show, log, graph, watch, start, send_signal, pause, resume, retry, restart, skip, cancel,
+):  # fmt: skip
+    workflow.add_command(command)

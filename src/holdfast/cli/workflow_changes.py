@@ -1,0 +1,101 @@
+"""Starting workflows, sending them signals, cancelling them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from holdfast.cli.exits import Failed, NotFound, WrongUsage
+from holdfast.cli.filters import by_option, json_option
+from holdfast.cli.output import document, note, say
+from holdfast.cli.session import Session, pass_session, store_options
+from holdfast.cli.workflow_rows import find_record, find_workflow, workflow_document
+from holdfast.cli.workflow_watch import follow
+from holdfast.errors import TaskError
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--input", "given", default="{}", metavar="JSON", help='The input by name: {"order": {"id": 7}}; [..] by place.'
+)
+@click.option("--key", metavar="KEY", help="Start it once: the same key again gives the first one.")
+@click.option("--watch", "watches", is_flag=True, help="Watch it until it has ended; the exit code tells how.")
+@json_option
+@store_options
+@pass_session
+def start(session: Session, name: str, given: str, key: str | None, watches: bool, as_json: bool) -> int | None:
+    """Start a workflow by its name.
+
+    Needs --app: the program has made it known with `hold.workflows.add`.
+    """
+    if not session.has_app:
+        raise WrongUsage("to start a workflow its functions are needed: give --app of its program (or HOLDFAST_APP)")
+    flows, input = session.hold(create=True).workflows, _json("--input", given)
+    if name not in flows.known:
+        there = ", ".join(sorted(flows.known)) or "none"
+        raise NotFound(f"no workflow {name!r} is known; there are {there}; hold.workflows.add(…) makes one known")
+    if not isinstance(input, dict | list):
+        raise WrongUsage(f'--input must be {{…}} or […], got {given}; for instance {{"order": {{"id": 7}}}}')
+    args, kwargs = ([], input) if isinstance(input, dict) else (input, {})
+    id = flows.start(name, *args, idempotency_key=key, **kwargs).id
+    if watches:
+        note(f"workflow {id} is started")
+        return follow(session, id, as_json=as_json)
+    if as_json:
+        document(workflow_document(find_workflow(session, id)))
+    else:
+        say(f"workflow {id} is {find_record(session, id).status}")
+    return None
+
+
+@click.command("signal")
+@click.argument("id")
+@click.argument("name")
+@click.option("--value", "given", default="null", metavar="JSON", help="What comes with it. [default: nothing]")
+@json_option
+@store_options
+@pass_session
+def send_signal(session: Session, id: str, name: str, given: str, as_json: bool) -> None:
+    """Send a signal to a workflow. It is kept until a stage waits for it."""
+    find_record(session, id)
+    try:
+        is_taken = session.workflows.signal(id, name, _json("--value", given))
+    except TaskError as error:
+        raise Failed(str(error)) from None
+    if as_json:
+        document({"id": id, "signal": name, "taken": is_taken})
+    else:
+        say(f"a stage waited for {name!r} and goes on" if is_taken else f"{name!r} is kept until a stage waits for it")
+
+
+@click.command()
+@click.argument("id")
+@click.option("--reason", default="canceled", metavar="TEXT")
+@by_option
+@json_option
+@store_options
+@pass_session
+def cancel(session: Session, id: str, reason: str, by: str, as_json: bool) -> None:
+    """End a workflow.
+
+    What has not begun will not, and what is under way counts no more.
+    """
+    before = find_workflow(session, id)
+    if before.status.is_complete:
+        raise Failed(f"workflow {id} is {before.status} already")
+    session.workflows.cancel(id, reason, by=by or "anonymous")
+    after = find_workflow(session, id)
+    if as_json:
+        document(workflow_document(after))
+    else:
+        say(f"workflow {id} is {after.status}")
+
+
+def _json(option: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise WrongUsage(f"{option} must be JSON, got {text!r}: {error}") from None

@@ -1,0 +1,270 @@
+"""Looking at workflows: list, counts, show, log, graph."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from holdfast.cli.exits import NotFound, WrongUsage
+from holdfast.cli.filters import json_option
+from holdfast.cli.output import Column, document, facts, heading, masked, note, plain, table
+from holdfast.cli.session import Session, pass_session, store_options
+from holdfast.cli.times import MOMENT, ago, stamp
+from holdfast.cli.workflow_rows import (
+    LOG,
+    STAGES,
+    entry_document,
+    find_record,
+    find_workflow,
+    log_row,
+    stage_document,
+    stage_note,
+    stage_row,
+    stage_took,
+    work_of,
+    workflow_document,
+)
+from holdfast.errors import WorkflowNotFoundError
+from holdfast.machine.workflow import COMPLETE, WorkflowStatus
+from holdfast.workflows.lengths import took
+from holdfast.workflows.model import Workflow
+from holdfast.workflows.picture import picture
+from holdfast.workflows.reading import WorkflowSummary
+from holdfast.workflows.sketch import plain_graph, sketched
+
+STATUSES: Final = [str(status) for status in WorkflowStatus]
+_WORKFLOWS: Final = (
+    Column("id"), Column("name", gives=True), Column("status"), Column("age", right=True),
+    Column("took", right=True), Column("application", gives=True, optional=True), Column("reason", gives=True),
+)  # fmt: skip
+_GRAPH: Final = (Column(""), *STAGES)
+_TASKS: Final = (
+    Column("#", right=True), Column("task", gives=True), Column("status"), Column("took", right=True),
+    Column("tries", right=True), Column("error", gives=True),
+)  # fmt: skip
+_PAST: Final = (Column("stage", gives=True), Column("status"), Column("incarnation", right=True))
+
+
+@click.command("list")
+@click.option("--status", type=click.Choice(STATUSES, case_sensitive=False), multiple=True, metavar="STATUS",
+              help="One of the twelve statuses; can be given again.")  # fmt: skip
+@click.option("--name", metavar="NAME")
+@click.option("--application", metavar="NAME")
+@click.option("--since", type=MOMENT, metavar="TIME", help="2026-01-31T12:00 (UTC), or 2h for two hours ago.")
+@click.option("--until", type=MOMENT, metavar="TIME", help="As --since.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N")
+@click.option("--after", metavar="CURSOR", help="Go on where a page ended; that page names the cursor.")
+@json_option
+@store_options
+@pass_session
+def list_workflows(
+    session: Session,
+    status: tuple[str, ...],
+    name: str | None,
+    application: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+    after: str | None,
+    as_json: bool,
+) -> None:
+    """Show workflows, the newest first."""
+    try:
+        found = session.workflows.find(
+            status=status or None, name=name, application=application, since=since, until=until, after=after,
+            limit=limit + 1,
+        )  # fmt: skip
+    except ValueError as error:
+        raise WrongUsage(str(error)) from None
+    shown, following = found[:limit], found[limit - 1].cursor if len(found) > limit else None
+    if as_json:
+        document({"workflows": [plain(one) for one in shown], "next": following})
+        return
+    if not shown:
+        note("no workflows match")
+        return
+    now = session.now()
+    table(_WORKFLOWS, [_row(one, now) for one in shown])
+    if following is not None:
+        note(f"there are more: --after {following}")
+
+
+@click.command()
+@json_option
+@store_options
+@pass_session
+def counts(session: Session, as_json: bool) -> None:
+    """Count workflows by status."""
+    found = session.workflows.counts()
+    numbers = {str(status): found[status] for status in WorkflowStatus if status in found}
+    if as_json:
+        document({"by_status": numbers})
+    elif numbers:
+        table((Column("status"), Column("workflows", right=True)), list(numbers.items()))
+    else:
+        note("there are no workflows")
+
+
+@click.command()
+@click.argument("id")
+@click.option("--stage", "ref", metavar="NAME", help="Show this stage: its tasks, what it got and what it left.")
+@click.option("--at", "seq", type=click.IntRange(0), metavar="SEQ", help="How it stood at this number of its log.")
+@json_option
+@store_options
+@pass_session
+def show(session: Session, id: str, ref: str | None, seq: int | None, as_json: bool) -> None:
+    """Show one workflow and its stages."""
+    if ref is not None and seq is not None:
+        raise WrongUsage("give --stage or --at, not both: the log keeps statuses only")
+    if seq is not None:
+        _show_past(session, id, seq, as_json)
+        return
+    workflow = find_workflow(session, id)
+    if ref is not None:
+        _show_stage(session, workflow, ref, as_json)
+        return
+    if as_json:
+        document({**workflow_document(workflow), "work": [plain(one) for one in session.workflows.work(id)]})
+        return
+    now = session.now()
+    facts(_facts(workflow, session.workflows.record(id).reason, now))
+    heading("stages")
+    work = work_of(session, id)
+    table(STAGES, [stage_row(stage, work, now) for stage in workflow.stages])
+
+
+@click.command()
+@click.argument("id")
+@click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only what came after this number.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, metavar="N")
+@json_option
+@store_options
+@pass_session
+def log(session: Session, id: str, after: int, limit: int, as_json: bool) -> None:
+    """Show what happened to a workflow.
+
+    The oldest is the first; what was one transaction has one number.
+    """
+    find_record(session, id)
+    found = session.workflows.log(id, after=after, limit=limit)
+    if as_json:
+        document({"entries": [entry_document(one) for one in found]})
+    elif found:
+        table(LOG, [log_row(one) for one in found])
+        if session.workflows.log(id, after=found[-1].seq, limit=1):
+            note(f"there are more: --after {found[-1].seq}")
+    else:
+        note("nothing more happened to it")
+
+
+@click.command()
+@click.argument("id")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, allow_dash=True), metavar="FILE", help="Write an SVG there; - is stdout."
+)
+@store_options
+@pass_session
+def graph(session: Session, id: str, out: str | None) -> None:
+    """Draw the stages of a workflow.
+
+    Their states and times are shown here, or in a picture that is written to a file.
+    """
+    workflow, now = find_workflow(session, id), session.now()
+    if out is not None:
+        with click.open_file(out, "w", encoding="utf-8") as file:
+            file.write(picture(workflow, now))
+        if out != "-":
+            note(f"wrote {out}")
+        return
+    work = work_of(session, id)
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    rows = []
+    for line in sketched(workflow):
+        drawn = line.graph if encoding.startswith("utf") else plain_graph(line.graph)
+        cells = [""] * len(STAGES) if line.stage is None else stage_row(line.stage, work, now)
+        rows.append((drawn, *cells))
+    table(_GRAPH, rows)
+
+
+def _row(one: WorkflowSummary, now: datetime) -> Sequence[Any]:
+    length = took(one.start_time, one.end_time, None if one.status in COMPLETE else now)
+    return one.id, one.name, one.status, ago(one.created_at, now), length, one.application, one.reason
+
+
+def _facts(workflow: Workflow, reason: str | None, now: datetime) -> list[tuple[str, Any]]:
+    ended = sum(stage.status in COMPLETE for stage in workflow.stages)
+    return [
+        ("id", workflow.id),
+        ("name", f"{workflow.name} {workflow.code_version or ''}".strip()),
+        ("application", workflow.application),
+        ("status", str(workflow.status)),
+        ("reason", reason),
+        ("canceled by", workflow.canceled_by),
+        ("paused by", _paused(workflow)),
+        ("queue", workflow.queue if workflow.queue != "default" else ""),
+        ("priority", str(workflow.priority) if workflow.priority else ""),
+        ("key", workflow.idempotency_key),
+        ("started", stamp(workflow.start_time)),
+        ("ended", stamp(workflow.end_time)),
+        ("took", took(workflow.start_time, workflow.end_time, None if workflow.status in COMPLETE else now)),
+        ("stages", f"{ended} of {len(workflow.stages)} have ended"),
+        ("log", f"{workflow.version} transactions; `holdfast workflow log` shows them"),
+        ("input", masked(workflow.context)),
+    ]
+
+
+def _paused(workflow: Workflow) -> str:
+    held = workflow.paused
+    if held is None or not held.is_paused:
+        return ""
+    return f"{held.paused_by}, {stamp(held.pause_time)}" + (f": {held.reason}" if held.reason else "")
+
+
+def _show_stage(session: Session, workflow: Workflow, ref: str, as_json: bool) -> None:
+    try:
+        stage = workflow.stage(ref)
+    except WorkflowNotFoundError as error:
+        raise NotFound(str(error)) from None
+    if as_json:
+        document(stage_document(stage))
+        return
+    now = session.now()
+    facts([
+        ("stage", stage.ref_id),
+        ("type", stage.type),
+        ("status", str(stage.status)),
+        ("note", stage_note(stage, work_of(session, workflow.id), now)),
+        ("after", ", ".join(sorted(stage.requisite_stage_ref_ids))),
+        ("join", str(stage.join_type) if len(stage.requisite_stage_ref_ids) > 1 else ""),
+        ("incarnation", str(stage.incarnation) if stage.incarnation > 1 else ""),
+        ("started", stamp(stage.start_time)),
+        ("ended", stamp(stage.end_time)),
+        ("took", stage_took(stage, now)),
+        ("context", masked(stage.context)),
+        ("outputs", masked(stage.outputs)),
+    ])  # fmt: skip
+    heading("tasks")
+    rows = []
+    for task in stage.tasks:
+        trouble = ": ".join(str(value) for value in task.task_exception_details.values())
+        length = took(task.start_time, task.end_time, None if task.status in COMPLETE else now)
+        rows.append((task.position, task.name, task.status, length, task.attempt or "", trouble))
+    table(_TASKS, rows)
+
+
+def _show_past(session: Session, id: str, seq: int, as_json: bool) -> None:
+    find_record(session, id)
+    try:
+        state = session.workflows.state_at(id, seq)
+    except ValueError as error:
+        raise NotFound(str(error)) from None
+    if as_json:
+        document(plain(state))
+        return
+    facts([("id", id), ("status", str(state.status)), ("as of", f"{seq}, {stamp(state.at)}".strip(", "))])
+    heading("stages")
+    table(_PAST, [(ref, one.status, one.incarnation) for ref, one in state.stages.items()])

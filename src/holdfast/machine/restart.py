@@ -1,0 +1,75 @@
+"""Restarting stages of a workflow, also of one that has ended.
+
+A stage that is restarted begins anew with everything after it, whatever else that waits for. In a workflow that has
+ended, what its end cut off begins anew as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from holdfast.errors import TaskError
+from holdfast.machine import gates
+from holdfast.machine.graph import ordered
+from holdfast.machine.instances import lost_some
+from holdfast.machine.run import Advance, StageState
+from holdfast.machine.workflow import COMPLETE, WorkflowStatus, reopened
+
+S: Final = WorkflowStatus
+_GIVEN_UP: Final = frozenset({S.TERMINAL, S.STOPPED})
+
+
+def restart(step: Advance, refs: Iterable[str], by: str) -> None:
+    """Begin anew with these stages, which have ended. All stages must be there.
+
+    Raises InvalidStateTransitionError in a workflow that was cancelled, and TaskError for a stage that has not ended.
+    """
+    run, targets = step.run, list(refs)
+    status = reopened("workflow", S.CANCELED if run.halts & 8 else run.status)
+    for ref in targets:
+        stage = step.stage(ref)
+        if stage.plan.parent is not None:
+            raise TaskError(f"stage {ref!r} is a part of {stage.plan.parent!r}; restart that one")
+        if stage.status not in COMPLETE:
+            raise TaskError(f"stage {ref!r} is {stage.status.value}; only a stage that has ended can be restarted")
+    if run.status in COMPLETE:
+        targets += [ref for ref in _tops(step) if _is_cut_off(step.stage(ref)) and ref not in targets]
+    scope = _scope(step, targets)
+    step.note("restarted", stages=targets, reset=scope, by=by)
+    step.begin_anew(scope)
+    run.status, run.ended_at = status, None
+    step.reweigh()
+    for ref in scope:
+        step.touch(ref).outputs = {}
+    for ref in scope:
+        stage = step.stage(ref)
+        if ref in targets and not any(one in scope for one in stage.plan.before):
+            gates.enter(step, stage, at_will=True)
+    step.end_if_over()
+
+
+def failed(step: Advance) -> list[str]:
+    """The stages that have failed for good."""
+    found = ((ref, step.stage(ref)) for ref in _tops(step))
+    return [ref for ref, one in found if one.status in _GIVEN_UP or (one.bad and lost_some(one))]
+
+
+def _is_cut_off(stage: StageState) -> bool:
+    return stage.status is S.CANCELED or lost_some(stage)
+
+
+def _tops(step: Advance) -> Iterator[str]:
+    return (ref for ref, plan in step.plan.stages.items() if plan.parent is None)
+
+
+def _scope(step: Advance, targets: Iterable[str]) -> list[str]:
+    """These stages and all that come after them, in their order."""
+    found: set[str] = set()
+    left = list(targets)
+    while left:
+        ref = left.pop()
+        if ref not in found:
+            found.add(ref)
+            left += step.plan.stages[ref].after
+    return [ref for ref in ordered({ref: plan.before for ref, plan in step.plan.stages.items()}) if ref in found]

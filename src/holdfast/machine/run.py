@@ -1,0 +1,626 @@
+"""How a workflow goes on: what follows when a task has ended, a stage may start, or somebody cancels.
+
+Everything here is pure. `Advance` works on the states of one workflow's stages in memory and notes what it changed and
+which work is to be done; whoever called it writes all of that in one transaction, or throws it away. A stage that is
+needed and not there raises `Missing`: the caller reads it and begins anew.
+
+A stage is counted into its workflow's `live` while something is still to come of it by itself. A workflow whose `live`
+is 0 has ended: every stage that can never start was skipped in the transaction that made it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from holdfast.machine import gates, instances
+from holdfast.machine.computed_status import failure_status
+from holdfast.machine.graph import Edge, Edges, JoinType, PredicatePhase, SkipCause, SplitType, edge_of, phase_of
+from holdfast.machine.jump import plan_jump
+from holdfast.machine.run_state import (
+    Instances,
+    Missing,
+    Owner,
+    Part,
+    Plan,
+    RunState,
+    StagePlan,
+    StageState,
+    TaskPlan,
+    TaskState,
+    Wait,
+    Work,
+)
+from holdfast.machine.workflow import COMPLETE, CONTINUABLE, HALTED, WorkflowStatus, moved
+
+__all__ = [
+    "Advance", "Instances", "Judge", "Missing", "Owner", "Part", "Plan", "RunState", "StagePlan", "StageState",
+    "TaskPlan", "TaskState", "Wait", "Work",
+]  # fmt: skip
+
+S: Final = WorkflowStatus
+
+
+class Judge(Protocol):
+    """Answers what depends on data. It may raise Missing."""
+
+    def branches(self, stage: StageState) -> list[str] | None:
+        """Which of the stages after it a stage's split activates; None: all."""
+        ...
+
+    def skips(self, stage: StageState) -> SkipCause | None:
+        """Why a stage that could start is not wanted."""
+        ...
+
+    def instances(self, stage: StageState) -> Sequence[Any]:
+        """What each instance of a stage is for; None: nothing in particular. Raises TaskError."""
+        ...
+
+
+class _Indifferent:
+    def branches(self, stage: StageState) -> list[str] | None:
+        return None
+
+    def skips(self, stage: StageState) -> SkipCause | None:
+        return None
+
+    def instances(self, stage: StageState) -> Sequence[Any]:
+        return (None,)
+
+
+_INDIFFERENT: Final = _Indifferent()
+
+
+class Advance:
+    """One step of a workflow, in memory. `now` is the store's time in microseconds."""
+
+    def __init__(
+        self, plan: Plan, run: RunState, stages: dict[str, StageState], now: int, judge: Judge = _INDIFFERENT
+    ) -> None:
+        self.plan = plan
+        self.run = run
+        self.now = now
+        self.changed: dict[str, StageState] = {}
+        """The stages whose state is to be written."""
+        self.work: list[Work] = []
+        self.events: list[dict[str, Any]] = []
+        self.cancels = False
+        """Whether everything that is still under way is to be cancelled."""
+        self.ended: list[str] = []
+        """The stages that have come to an end, whose finalizers are due."""
+        self.dropped: set[str] = set()
+        """The stages whose items, as they are stored, are of no use any more."""
+        self.announced: dict[str, StageState] = {}
+        """The stages whose new status may matter to those that wait to start."""
+        self._stages = stages
+        self.judge = judge
+
+    def stage(self, ref: str) -> StageState:
+        found = self._stages.get(ref)
+        if found is None:
+            raise Missing(ref)
+        return found
+
+    def create(self, ref: str) -> StageState:
+        """A stage that was not there before."""
+        stage = self._stages[ref] = self.changed[ref] = StageState(self.plan.stages[ref])
+        return stage
+
+    def start(self) -> None:
+        """Begin with the stages that wait for nothing."""
+        self.run.status = moved("workflow", self.run.status, S.RUNNING)
+        self.run.started_at = self.now
+        self.note("workflow_started")
+        for ref in self.plan.roots:
+            self.consider(self.stage(ref))
+        self.end_if_over()
+
+    def succeed(
+        self, ref: str, outputs: Mapping[str, Any], context: Mapping[str, Any], status: WorkflowStatus = S.SUCCEEDED
+    ) -> None:
+        """The task that was under way has ended well, or had nothing to do."""
+        stage = self.touch(ref)
+        stage.outputs.update(outputs)
+        stage.context.update(context)
+        if gates.choose(self, stage):
+            self.end_task(stage, status)
+            self._next_task(stage)
+        self.end_if_over()
+
+    def pause(self, by: str) -> None:
+        """What runs ends, and nothing new begins. Work that is noted from now on is to be held."""
+        self.run.status = moved("workflow", self.run.status, S.PAUSED)
+        self.note("workflow_paused", by=by)
+
+    def go_on(self, by: str) -> None:
+        """A paused workflow goes on where it was."""
+        self.run.status = moved("workflow", self.run.status, S.RUNNING)
+        self.note("workflow_resumed", by=by)
+        self.end_if_over()
+
+    def expire(self) -> None:
+        """The workflow could not begin in time."""
+        self.run.status = moved("workflow", self.run.status, S.CANCELED)
+        self.run.ended_at = self.now
+        self.run.reason = "it could not start in time"
+        for ref in self.plan.roots:
+            self.cancel_stage(ref)
+        self.note("workflow_ended", status=S.CANCELED.value, reason=self.run.reason)
+
+    def fire(self, kind: str, ref: str) -> None:
+        """A time is over."""
+        if kind == "start":
+            if self.stage(ref).status is S.BUFFERED:
+                gates.enter(self, self.touch(ref))
+            self.end_if_over()
+        elif kind == "limit":
+            gates.overrun(self, self.touch(ref))
+            self.end_if_over()
+        else:
+            self.run_out(ref)
+
+    def again(
+        self, ref: str, delay: float, context: Mapping[str, Any], error: dict[str, Any] | None, costs: int = 1
+    ) -> None:
+        """The task is to be run once more, after a while."""
+        stage = self.touch(ref)
+        stage.context.update(context)
+        task = stage.tasks[stage.at]
+        task.error = error
+        self.note("task_retried" if error else "task_repeated", ref, task=stage.at, attempt=task.attempt, delay=delay)
+        self.work.append(Work(ref, stage.at, delay, costs))
+
+    def fail(
+        self,
+        ref: str,
+        error: dict[str, Any] | None,
+        status: WorkflowStatus = S.TERMINAL,
+        outputs: Mapping[str, Any] = {},
+    ) -> None:
+        """The task that was under way has failed for good, or ends its stage in another way that is no success."""
+        stage = self.touch(ref)
+        stage.tasks[stage.at].error = error
+        stage.outputs.update(outputs)
+        stage.reason = (error or {}).get("message") or stage.reason
+        self.end_task(stage, status)
+        if status is S.FAILED_CONTINUE:
+            stage.flawed = True
+            self._next_task(stage)
+        else:
+            for task in stage.tasks[stage.at + 1 :]:
+                task.status = moved("task", task.status, S.SKIPPED)
+            if status is S.TERMINAL:
+                self.fail_stage(stage)
+            else:
+                self._complete(stage, status)
+        self.end_if_over()
+
+    def suspend(self, ref: str, wait: Wait, context: Mapping[str, Any] = {}) -> None:
+        """The task waits: for a signal, for a time, or for whichever comes first."""
+        stage = self.touch(ref)
+        stage.status = moved(f"stage {ref!r}", stage.status, S.SUSPENDED)
+        stage.context.update(context)
+        stage.wait = wait
+        self.note("stage_suspended", ref, waits_for=wait.signal, delay=wait.seconds)
+        self.work.append(Work(ref, stage.at, wait.seconds, waits=True))
+
+    def resume(self, ref: str, name: str | None, value: Any) -> None:
+        """What a task waited for is here: a signal, or with no name the end of a sleep."""
+        stage = self.touch(ref)
+        calls = stage.wait is not None and stage.wait.calls
+        stage.status, stage.wait = moved(f"stage {ref!r}", stage.status, S.RUNNING), None
+        self.note("stage_resumed", ref, signal=name)
+        if not gates.choose(self, stage):
+            self.end_if_over()
+        elif calls:
+            stage.context["signal"] = {"name": name, "data": value}
+            self.work.append(Work(ref, stage.at, costs=0))
+        else:
+            self.succeed(ref, {"result": value}, {})
+
+    def run_out(self, ref: str) -> None:
+        """A task has waited as long as it may."""
+        stage = self.touch(ref)
+        wait = stage.wait
+        if wait is None or wait.on_timeout is None:
+            self.resume(ref, None, None)
+            return
+        stage.status, stage.wait = moved(f"stage {ref!r}", stage.status, S.RUNNING), None
+        story = {"type": "TaskTimeoutError", "message": f"no signal {wait.signal!r} came in time"}
+        if wait.on_timeout in (S.SUCCEEDED, S.SKIPPED):
+            self.succeed(ref, {}, {}, wait.on_timeout)
+        else:
+            self.fail(ref, story, wait.on_timeout)
+
+    def jump(self, ref: str, target: str, context: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """The task asks to go on with another stage, which gets `context` into its own."""
+        stage = self.touch(ref)
+        stage.outputs.update(outputs)
+        stage.jumps += 1
+        if target not in self.plan.stages:
+            there = ", ".join(sorted(self.plan.stages))
+            self.fail(ref, {"type": "WorkflowDefinitionError", "message": f"no stage {target!r}; there are {there}"})
+            return
+        if stage.plan.owner is Owner.INSTANCE:
+            self.fail(ref, {"type": "TaskError", "message": f"{ref!r} is one of several instances, which cannot jump"})
+            return
+        if stage.jumps > stage.plan.max_jumps:
+            message = f"stage {ref!r} has jumped {stage.plan.max_jumps} times, which is as often as it may"
+            self.fail(ref, {"type": "TaskError", "message": message})
+            return
+        way = plan_jump({one: plan.before for one, plan in self.plan.stages.items()}, ref, target)
+        self.note("jumped", ref, to=target, reset=way.reset, skipped=way.skipped)
+        for one in (*way.reset, *way.skipped, target):
+            self.stage(one)  # whatever is missing is missed before anything is changed
+        if not gates.choose(self, stage):
+            self.end_if_over()
+            return
+        self.end_task(stage, S.SUCCEEDED)
+        if way.back:
+            self.begin_anew(way.reset)
+        else:
+            passed = [one for one in way.skipped if self.stage(one).status is S.NOT_STARTED]
+            for one in passed:
+                self._pass_over(self.touch(one))
+            self._finish_early(stage)
+            for one in passed:
+                self.tell(self.stage(one))
+        goal = self.touch(target)
+        goal.context.update(context)
+        if goal.status in (S.NOT_STARTED, S.BUFFERED):
+            gates.enter(self, goal, at_will=True)
+        for one in way.reset:
+            self.consider(self.stage(one))  # nobody tells a stage whose way here was kept
+        self.end_if_over()
+
+    def begin_anew(self, refs: Sequence[str]) -> None:
+        """New incarnations of these stages and their parts, as if nothing had happened to them yet."""
+        scope = dict.fromkeys(part for ref in refs for part in (ref, *self.parts(ref)))
+        halted = any(self.stage(ref).status in HALTED or self.stage(ref).bad for ref in refs)
+        for ref in scope:
+            stage = self.touch(ref)
+            if stage.status is not S.NOT_STARTED:
+                over = stage.status in COMPLETE
+                instances.close(self, stage)
+                self.run.live -= not over
+                told = [one for one in stage.plan.after if one not in scope and (over or one in stage.told)]
+                jumps = stage.jumps
+                self.reset(stage)
+                stage.jumps, stage.told, stage.flawed = jumps, told, False
+                self.dropped.add(ref)
+                gates.announce(self, stage)
+            stage.edges, stage.fired = Edges(len(stage.plan.before)), 0
+        for ref in scope:
+            stage = self.touch(ref)
+            for name in stage.plan.before:
+                if name not in scope:  # what is outside stays as it is
+                    one = self.stage(name)
+                    stage.edges = stage.edges.counting(edge_of(one, ref))
+                    if ref in one.told:  # it has forgotten what it was told
+                        self.touch(name).told.remove(ref)
+        if halted:
+            self.reweigh()
+
+    def parts(self, ref: str) -> Iterator[str]:
+        """The stages that belong to a stage, and those that belong to them."""
+        for refs in self.plan.stages[ref].children.values():
+            for one in refs:
+                yield one
+                yield from self.parts(one)
+
+    def _pass_over(self, stage: StageState) -> None:
+        stage.status, stage.skip_cause, stage.ended_at = S.SKIPPED, SkipCause.JUMPED.value, self.now
+        self.note("stage_skipped", stage.plan.ref, cause=stage.skip_cause)
+        self.close_tasks(stage)
+        self.close_parts(stage)
+        gates.announce(self, stage)
+
+    def _finish_early(self, stage: StageState) -> None:
+        for task in stage.tasks[stage.at + 1 :]:
+            task.status = moved("task", task.status, S.SKIPPED)
+        self._complete(stage, S.SUCCEEDED)
+
+    def consider(self, stage: StageState) -> None:
+        """Start, skip or prune a stage, if what is before it says so."""
+        if stage.status is not S.NOT_STARTED:
+            return
+        plan = stage.plan
+        phase, reason = phase_of(plan.join, plan.threshold, stage.edges, stage.fired)
+        if phase is PredicatePhase.READY and self.cancels:
+            self.cancel_stage(plan.ref)  # nothing begins in a workflow that is being cancelled
+        elif phase is PredicatePhase.READY:
+            cause = SkipCause.MANUAL if stage.unwanted else self.judge.skips(stage)
+            if cause is None:
+                gates.enter(self, stage)
+            else:
+                self.skip(stage, cause, "it is not wanted")
+        elif phase is PredicatePhase.SKIP:
+            self.skip(stage, SkipCause.UPSTREAM_FAILED, reason)
+        elif phase is PredicatePhase.PRUNE:
+            self.skip(stage, SkipCause.PRUNED, reason)
+
+    def begin(self, stage: StageState) -> None:
+        """Start a stage: what belongs before it, or its first task."""
+        plan = stage.plan
+        stage.fired += 1
+        self.run.live += stage.status is not S.BUFFERED
+        stage.status = moved(f"stage {plan.ref!r}", stage.status, S.RUNNING)
+        stage.started_at, stage.reason = self.now, None
+        self.changed[plan.ref] = stage
+        self.note("stage_started", plan.ref)
+        gates.announce(self, stage)
+        if not self._begin_children(stage, Owner.STAGE_BEFORE, Part.BEFORE):
+            self._begin_tasks(stage)
+        if plan.limit_s is not None and stage.status not in COMPLETE:
+            self.work.append(Work(plan.ref, 0, plan.limit_s, waits=True, what="limit"))
+
+    def skip(self, stage: StageState, cause: SkipCause, reason: str) -> None:
+        """A stage that will not run. What comes after it is told."""
+        ref = stage.plan.ref
+        if stage.status is not S.NOT_STARTED:
+            self.run.live -= 1
+            self.dropped.add(ref)
+        if stage.started_at is not None:
+            self.ended.append(ref)
+        if stage.status in (S.SUSPENDED, S.PAUSED):
+            stage.status, stage.wait = moved(f"stage {ref!r}", stage.status, S.RUNNING), None
+        stage.status = moved(f"stage {ref!r}", stage.status, S.SKIPPED)
+        stage.skip_cause, stage.reason, stage.ended_at = cause.value, reason, self.now
+        self.changed[ref] = stage
+        self.note("stage_skipped", ref, cause=cause.value, reason=reason)
+        self.close_tasks(stage)
+        self.close_parts(stage)
+        gates.announce(self, stage)
+        self.tell(stage)
+
+    def cancel(self, reason: str, by: str) -> None:
+        """The workflow is to end; `cancels` asks the caller to cancel every stage that is still under way."""
+        self.run.reason = reason
+        self.run.halts |= 8
+        self.cancels = True
+        self.note("workflow_canceled", reason=reason, by=by)
+        self.end_if_over()
+
+    def cancel_stage(self, ref: str) -> None:
+        """A stage that is under way ends, whatever its task still does."""
+        stage = self.touch(ref)
+        if stage.status in COMPLETE:
+            return
+        if stage.status is not S.NOT_STARTED:
+            self.run.live -= 1
+            self.ended.append(ref)
+            self.dropped.add(ref)
+        stage.status = moved(f"stage {ref!r}", stage.status, S.CANCELED)
+        stage.ended_at = self.now
+        self.note("stage_canceled", ref)
+        self.close_tasks(stage)
+        self.close_parts(stage)
+        gates.announce(self, stage)
+        self.tell(stage)
+        self.end_if_over()
+
+    def close_tasks(self, stage: StageState) -> None:
+        """What has not been run of a stage that is over will not be; what is under way counts no more."""
+        for number, task in enumerate(stage.tasks):
+            if task.status not in COMPLETE:
+                begun = stage.part is Part.TASKS and number == stage.at and stage.started_at is not None
+                task.status = S.CANCELED if begun else S.SKIPPED
+                task.ended_at = self.now
+
+    def close_parts(self, stage: StageState, *, before_failure: bool = False) -> None:
+        """Parts of a stage that is over, or goes on with what is there for its failure, end or are left out."""
+        if before_failure or stage.status in HALTED or stage.status is S.SKIPPED:
+            instances.close(self, stage)
+        for owner, refs in stage.plan.children.items():
+            if before_failure and owner is Owner.STAGE_ON_FAILURE:
+                continue
+            for part in (self.stage(ref) for ref in refs):
+                if part.status not in COMPLETE:
+                    self.cut(part)
+
+    def cut(self, part: StageState) -> None:
+        """A part of a stage that goes on without it."""
+        ref = part.plan.ref
+        if part.status is S.NOT_STARTED:
+            part.status, part.skip_cause = S.SKIPPED, SkipCause.PRUNED.value
+        else:
+            part.status = moved(f"stage {ref!r}", part.status, S.CANCELED)
+            self.run.live -= 1
+            self.ended.append(ref)
+            self.dropped.add(ref)
+            self.note("stage_canceled", ref)
+        part.ended_at = self.now
+        self.changed[ref] = part
+        self.close_tasks(part)
+        self.close_parts(part)
+        gates.announce(self, part)
+
+    def touch(self, ref: str) -> StageState:
+        """A stage that is going to be changed."""
+        stage = self.changed[ref] = self.stage(ref)
+        return stage
+
+    def note(self, kind: str, ref: str | None = None, **facts: Any) -> None:
+        """What the log says of it."""
+        self.events.append({"type": kind, **({} if ref is None else {"stage": ref}), **facts})
+
+    def _begin_tasks(self, stage: StageState) -> None:
+        if stage.plan.instances is not None:
+            instances.spawn(self, stage)
+            return
+        stage.part = Part.TASKS
+        stage.at = -1
+        self._next_task(stage)
+
+    def _next_task(self, stage: StageState) -> None:
+        stage.at += 1
+        if stage.at < len(stage.tasks):
+            self.work.append(Work(stage.plan.ref, stage.at))
+        else:
+            self.end_tasks(stage)
+
+    def end_tasks(self, stage: StageState) -> None:
+        """All tasks of a stage are done."""
+        if not self._begin_children(stage, Owner.STAGE_AFTER, Part.AFTER):
+            self._complete(stage, S.SUCCEEDED)
+
+    def end_task(self, stage: StageState, status: WorkflowStatus) -> None:
+        """The task that is under way has ended."""
+        task = stage.tasks[stage.at]
+        if task.status is S.NOT_STARTED:
+            task.status = S.RUNNING
+        task.status = moved("task", task.status, status)
+        task.ended_at = self.now
+        self.note("task_ended", stage.plan.ref, task=stage.at, status=status.value, attempt=task.attempt)
+
+    def _begin_children(self, stage: StageState, owner: Owner, part: Part) -> bool:
+        refs = stage.plan.children.get(owner, ())
+        if not refs:
+            return False
+        stage.part, stage.children_left = part, len(refs)
+        for ref in refs:
+            child = self.stage(ref)
+            if child.plan.before == ():
+                self.consider(child)
+        return True
+
+    def fail_stage(self, stage: StageState) -> None:
+        """A stage has failed: what is there for that begins, or it ends."""
+        if stage.part is not Part.FAILURE and (stage.plan.children or stage.spawned):
+            self.close_parts(stage, before_failure=True)
+            if self._begin_children(stage, Owner.STAGE_ON_FAILURE, Part.FAILURE):
+                return
+        plan = stage.plan
+        self._complete(stage, failure_status(plan.continue_on_failure, plan.fail_pipeline))
+
+    def _complete(self, stage: StageState, status: WorkflowStatus) -> None:
+        """A stage has ended, with everything that belongs to it."""
+        if stage.flawed and status is S.SUCCEEDED:
+            status = S.FAILED_CONTINUE
+        stage.status = moved(f"stage {stage.plan.ref!r}", stage.status, status)
+        stage.ended_at = self.now
+        self.changed[stage.plan.ref] = stage
+        self.run.live -= 1
+        self.ended.append(stage.plan.ref)
+        if status in CONTINUABLE and stage.plan.split is SplitType.OR:
+            stage.activated = self.judge.branches(stage)
+        if stage.plan.limit_s is not None:
+            self.dropped.add(stage.plan.ref)
+        self.note("stage_ended", stage.plan.ref, status=status.value)
+        self.close_tasks(stage)
+        self.close_parts(stage)
+        gates.announce(self, stage)
+        if status in CONTINUABLE:
+            gates.clear_region(self, stage)
+        if stage.plan.join is JoinType.MULTI_MERGE and status in CONTINUABLE:
+            self._merge(stage)
+        else:
+            self._pass_on(stage)
+
+    def _merge(self, stage: StageState) -> None:
+        """A stage that has run for one before it runs again if another one is done, and is over if none is left."""
+        if stage.edges.open > stage.fired and not self.cancels:
+            self.reset(stage)
+            for ref in self.parts(stage.plan.ref):
+                part = self.touch(ref)
+                self.reset(part)
+                part.edges, part.fired, part.flawed = Edges(len(part.plan.before)), 0, False
+            self.consider(stage)
+        elif stage.edges.active == 0:
+            self._pass_on(stage)
+
+    def _pass_on(self, stage: StageState) -> None:
+        if stage.plan.parent is None or instances.stands_alone(self, stage):
+            self.weigh(stage)
+        self.tell(stage)
+
+    def reset(self, stage: StageState) -> None:
+        """Begin anew: another incarnation of the stage. What it was given and what it has left stays."""
+        fresh = StageState(stage.plan)
+        for name in ("context", "outputs", "edges", "fired", "flawed"):
+            setattr(fresh, name, getattr(stage, name))
+        fresh.incarnation = stage.incarnation + 1
+        for name in StageState.__slots__:
+            setattr(stage, name, getattr(fresh, name))
+        self.changed[stage.plan.ref] = stage
+
+    def reweigh(self) -> None:
+        """What the ends of all stages mean to the workflow, now that some of them are undone."""
+        tops = [ref for ref, plan in self.plan.stages.items() if plan.parent is None]
+        if lacking := [ref for ref in tops if ref not in self._stages]:
+            raise Missing(*lacking)
+        run, cancels = self.run, self.cancels
+        alone = any(self.stage(ref).bad and instances.lost_some(self.stage(ref)) for ref in tops)
+        run.reason, run.halts = None, run.halts if alone else run.halts & 8
+        for ref in tops:
+            self.weigh(self.stage(ref))
+        self.cancels = cancels  # what has failed before and stays has done so then
+
+    def weigh(self, stage: StageState) -> None:
+        """What the end of a stage means to the workflow."""
+        plan, status = stage.plan, stage.status
+        if status is S.TERMINAL:
+            self.run.halts |= 1
+            self.run.reason = self.run.reason or stage.reason or f"stage {plan.ref!r} failed"
+            self.cancels = self.cancels or not plan.allow_sibling_stages_to_continue
+        elif status is S.CANCELED:
+            self.run.halts |= 4
+        elif status is S.STOPPED and plan.complete_other_branches_then_fail:
+            self.run.halts |= 2
+            self.run.reason = self.run.reason or stage.reason or f"stage {plan.ref!r} failed"
+
+    def tell(self, stage: StageState) -> None:
+        """Those that wait for a stage, and the one that it belongs to."""
+        plan = stage.plan
+        for ref in plan.after:
+            if ref in stage.told:
+                continue
+            child = self.touch(ref)
+            edge = edge_of(stage, ref)
+            if edge is not Edge.ACTIVE:
+                child.edges = child.edges.counting(edge)
+                if child.plan.join is JoinType.MULTI_MERGE and child.fired and child.status in CONTINUABLE:
+                    self._merge(child)
+                else:
+                    self.consider(child)
+        if plan.parent is not None:
+            self._child_ended(self.touch(plan.parent), stage)
+
+    def _child_ended(self, parent: StageState, child: StageState) -> None:
+        if child.plan.owner is Owner.INSTANCE:
+            instances.ended(self, parent, child)
+            return
+        if parent.status is not S.RUNNING or self.cancels:
+            return
+        parent.children_left -= 1
+        failed = child.status not in CONTINUABLE or child.skip_cause == SkipCause.UPSTREAM_FAILED
+        if failed and parent.part is not Part.FAILURE:
+            parent.reason = child.reason or f"stage {child.plan.ref!r} failed"
+            parent.children_left = 0
+            self.fail_stage(parent)
+            return
+        parent.flawed |= child.status is S.FAILED_CONTINUE
+        if parent.children_left > 0:
+            return
+        if parent.part is Part.BEFORE:
+            self._begin_tasks(parent)
+        elif parent.part is Part.AFTER:
+            self._complete(parent, S.SUCCEEDED)
+        else:
+            self.fail_stage(parent)
+
+    def end_if_over(self) -> None:
+        """Each step ends with this: what waited for something that is so now starts, and what has no future ends."""
+        while self.announced and not self.cancels:
+            gates.look_again(self, self.announced.pop(next(iter(self.announced))))
+        run = self.run
+        if run.live > 0 or run.status not in (S.RUNNING, S.PAUSED):
+            return
+        status = S.TERMINAL if run.halts & 1 else S.SUCCEEDED
+        if status is S.SUCCEEDED and (self.cancels or run.halts & 14):
+            status = S.CANCELED if self.cancels or run.halts & 12 else S.TERMINAL
+        if run.status is S.PAUSED and status is S.SUCCEEDED:
+            return  # it ends when it goes on
+        run.status = moved("workflow", run.status, status)
+        run.ended_at = self.now
+        self.note("workflow_ended", status=status.value, reason=run.reason)

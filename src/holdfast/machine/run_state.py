@@ -1,0 +1,211 @@
+"""Where a workflow and its stages stand, and what never changes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from holdfast.machine.graph import Edges, JoinType, SplitType
+from holdfast.machine.workflow import WorkflowStatus
+
+S: Final = WorkflowStatus
+
+
+class Owner(StrEnum):
+    """When a stage that belongs to another one is run."""
+
+    STAGE_BEFORE = "STAGE_BEFORE"
+    STAGE_AFTER = "STAGE_AFTER"
+    STAGE_ON_FAILURE = "STAGE_ON_FAILURE"
+    INSTANCE = "INSTANCE"
+    """One of several runs of the stage, side by side."""
+
+
+class Part(StrEnum):
+    """How far a running stage has come."""
+
+    BEFORE = "before"
+    TASKS = "tasks"
+    INSTANCES = "instances"
+    AFTER = "after"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlan:
+    """What never changes of a task."""
+
+    name: str
+    type: str
+    timeout: float | None = None
+
+
+class Instances(NamedTuple):
+    """How a stage that is run several times at once ends."""
+
+    threshold: int = 0
+    """With so many of them; 0: with all."""
+    cancel_remaining: bool = False
+    allow_dynamic: bool = False
+    sync_on_complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan:
+    """What never changes of a stage."""
+
+    ref: str
+    tasks: tuple[TaskPlan, ...] = ()
+    before: tuple[str, ...] = ()
+    """The stages that it waits for."""
+    after: tuple[str, ...] = ()
+    """The stages that wait for it."""
+    join: JoinType = JoinType.AND
+    threshold: int = 0
+    split: SplitType = SplitType.AND
+    parent: str | None = None
+    owner: Owner | None = None
+    children: Mapping[Owner, tuple[str, ...]] = field(default_factory=dict)
+    """The stages that belong to it."""
+    continue_on_failure: bool = False
+    fail_pipeline: bool = True
+    allow_sibling_stages_to_continue: bool = False
+    complete_other_branches_then_fail: bool = False
+    max_jumps: int = 10
+    scheduled_at: int | None = None
+    """Not before this time, in microseconds."""
+    expires_at: int | None = None
+    """It is skipped if it could not start by then."""
+    limit_s: float | None = None
+    """How long it may take."""
+    peers: tuple[str, ...] = ()
+    """The stages that are never under way at the same time as it."""
+    milestone: tuple[str, WorkflowStatus] | None = None
+    """A stage, and the state that it must be in for this one to start."""
+    watched_by: tuple[str, ...] = ()
+    """The stages whose milestone it is."""
+    cancel_region: tuple[str, ...] = ()
+    """The stages that are withdrawn when it has come to a good end."""
+    rivals: tuple[str, ...] = ()
+    """The stages that are withdrawn when it is the first one to go on."""
+    instances: Instances | None = None
+
+
+class Plan(NamedTuple):
+    """The graph of a workflow."""
+
+    stages: Mapping[str, StagePlan]
+    roots: tuple[str, ...]
+
+
+class TaskState:
+    """Where a task stands."""
+
+    __slots__ = ("attempt", "ended_at", "error", "started_at", "status")
+
+    def __init__(self) -> None:
+        self.status = S.NOT_STARTED
+        self.attempt = 0
+        self.started_at: int | None = None
+        self.ended_at: int | None = None
+        self.error: dict[str, Any] | None = None
+
+
+class Wait(NamedTuple):
+    """What a suspended stage waits for."""
+
+    signal: str | None
+    """A name, or "*" for any; None: only a time."""
+    seconds: float | None
+    calls: bool = False
+    """Whether the task is called again then; otherwise what came is what it leaves."""
+    on_timeout: WorkflowStatus | None = None
+    """What the task becomes when the time is over; None: it goes on."""
+
+    def takes(self, name: str) -> bool:
+        return self.signal in (name, "*")
+
+
+class StageState:
+    """Where a stage stands."""
+
+    __slots__ = (
+        "activated", "at", "bad", "children_left", "context", "edges", "ended_at", "fired", "flawed", "good",
+        "incarnation", "jumps", "outputs", "part", "plan", "reason", "skip_cause", "spawned", "started_at", "status",
+        "tasks", "told", "unwanted", "wait",
+    )  # fmt: skip
+
+    def __init__(self, plan: StagePlan) -> None:
+        self.plan = plan
+        self.status = S.NOT_STARTED
+        self.incarnation = 1
+        self.part = Part.BEFORE
+        self.at = 0
+        """The position of the task that is next, or under way."""
+        self.tasks = [TaskState() for _ in plan.tasks]
+        self.edges = Edges(len(plan.before))
+        self.fired = 0
+        self.flawed = False
+        """Whether a part of it has failed and was passed over."""
+        self.children_left = 0
+        self.activated: list[str] | None = None
+        self.skip_cause: str | None = None
+        self.reason: str | None = None
+        self.wait: Wait | None = None
+        self.jumps = 0
+        self.told: list[str] = []
+        """The stages after it that have counted an earlier incarnation, and do not count again."""
+        self.unwanted = False
+        """Whether somebody asked to skip it when its turn comes."""
+        self.spawned = self.good = self.bad = 0
+        """How many instances it has, and how many of them have ended well and not so."""
+        self.context: dict[str, Any] = {}
+        self.outputs: dict[str, Any] = {}
+        self.started_at: int | None = None
+        self.ended_at: int | None = None
+
+
+class RunState:
+    """Where a workflow stands."""
+
+    __slots__ = ("ended_at", "halts", "live", "reason", "started_at", "status")
+
+    def __init__(self) -> None:
+        self.status = S.NOT_STARTED
+        self.live = 0
+        self.halts = 0
+        """1 once a stage is TERMINAL, 2 once one that lets the others end first has failed, 4 once one is CANCELED,
+        8 once somebody has cancelled the workflow."""
+        self.reason: str | None = None
+        self.started_at: int | None = None
+        self.ended_at: int | None = None
+
+
+class Missing(LookupError):
+    """The state of a stage, or of several, is needed and was not read yet."""
+
+    def __init__(self, ref: str, *others: str) -> None:
+        super().__init__(ref, *others)
+        self.ref = ref
+        self.refs = (ref, *others)
+
+
+class Work(NamedTuple):
+    """A task that is to be run."""
+
+    ref: str
+    at: int
+    delay: float | None = 0.0
+    """Seconds; None: not before something happens."""
+    costs: int = 1
+    """Attempts that a repetition takes: a refused call takes none."""
+    waits: bool = False
+    """Nothing is to be called when it is due: a time is over."""
+    what: str = "wait"
+    """Which time: a task's wait, the start of a stage, or its limit."""
+
+    @property
+    def kind(self) -> str:
+        return self.what if self.waits else "run"

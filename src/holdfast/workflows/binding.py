@@ -1,0 +1,127 @@
+"""Where the arguments of a task come from: the workflow's input, what earlier stages left, or the definition itself.
+
+A binding is JSON: `["in", name]`, `["out", ref, key, …]`, `["is", value]`, `["list", […]]` or `["dict", {…}]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from holdfast.errors import TaskError
+from holdfast.store.codec import plain
+
+Binding = list[Any]
+
+
+class Promise:
+    """What a stage will leave, or a part of it. Give it to another task, or return it."""
+
+    __slots__ = ("path", "ref")
+
+    def __init__(self, ref: str, path: tuple[str | int, ...] = ()) -> None:
+        self.ref = ref
+        self.path = path
+
+    def __getitem__(self, key: str | int) -> Promise:
+        return Promise(self.ref, (*self.path, key))
+
+    def __repr__(self) -> str:
+        return f"<what {self.ref!r} leaves{''.join(f'[{key!r}]' for key in self.path)}>"
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"{self!r} is not known before the workflow runs; decide in a task, or by a condition on a stage"
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError(f"{self!r} is not known before the workflow runs; give it to a task as a whole")
+
+
+class _Text(str):
+    __slots__ = ()
+
+
+class _Whole(int):
+    __slots__ = ()
+
+
+class _Real(float):
+    __slots__ = ()
+
+
+_TRACKED: Final = {str: _Text, int: _Whole, float: _Real}
+
+
+def tracked(value: Any) -> Any:
+    """The value as an object of its own, so that it is known again: two equal texts or numbers may be one object."""
+    kind = _TRACKED.get(type(value))
+    return value if kind is None else kind(value)
+
+
+def bind(value: Any, inputs: Mapping[int, str]) -> Binding:
+    """The binding of an argument. `inputs` are the workflow's own arguments by identity, as `tracked` gave them.
+
+    A timedelta becomes seconds. Raises TypeError or ValueError, naming the place, for what is not JSON.
+    """
+    if isinstance(value, Promise):
+        return ["out", value.ref, *value.path]
+    if _is_input(value, inputs):
+        return ["in", inputs[id(value)]]
+    if isinstance(value, timedelta):
+        return ["is", value.total_seconds()]
+    if isinstance(value, list | tuple) and _is_composed(value, inputs):
+        return ["list", [bind(item, inputs) for item in value]]
+    if isinstance(value, dict) and _is_composed(value.values(), inputs):
+        return ["dict", {str(key): bind(item, inputs) for key, item in value.items()}]
+    return ["is", plain(value)]
+
+
+def sources(binding: Binding) -> Iterator[str]:
+    """The stages that a binding needs."""
+    match binding:
+        case ["out", ref, *_]:
+            yield ref
+        case ["list", items]:
+            for item in items:
+                yield from sources(item)
+        case ["dict", items]:
+            for item in items.values():
+                yield from sources(item)
+
+
+def resolve(binding: Binding, inputs: Mapping[str, Any], outputs: Callable[[str], Any]) -> Any:
+    """The value. Raises TaskError if what an earlier stage left has no such part."""
+    match binding:
+        case ["in", name]:
+            return inputs[name]
+        case ["out", ref, *path]:
+            value = outputs(ref)
+            for key in path:
+                try:
+                    value = value[key]
+                except (LookupError, TypeError):
+                    raise TaskError(f"what stage {ref!r} left has no {key!r}") from None
+            return value
+        case ["list", items]:
+            return [resolve(item, inputs, outputs) for item in items]
+        case ["dict", items]:
+            return {key: resolve(item, inputs, outputs) for key, item in items.items()}
+    return binding[1]
+
+
+def _is_input(value: Any, inputs: Mapping[int, str]) -> bool:
+    return id(value) in inputs and value is not None and not isinstance(value, bool)
+
+
+def _is_composed(items: Iterable[Any], inputs: Mapping[int, str]) -> bool:
+    """Whether something in it is not known before the workflow runs, differs from run to run, or is no JSON itself."""
+    for item in items:
+        if isinstance(item, Promise | timedelta) or _is_input(item, inputs):
+            return True
+        if isinstance(item, list | tuple) and _is_composed(item, inputs):
+            return True
+        if isinstance(item, dict) and _is_composed(item.values(), inputs):
+            return True
+    return False

@@ -1,0 +1,104 @@
+"""What operators do to a workflow: hold it, let it go on, begin stages anew, leave stages out.
+
+Each is one step of the machine over the workflow as it is stored, and one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.errors import TaskError, WorkflowNotFoundError
+from holdfast.machine import gates, instances
+from holdfast.machine import restart as machine
+from holdfast.machine.run import Advance, Part
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.store.codec import from_json, instant, to_json
+from holdfast.store.port import Change, Store
+from holdfast.workflows.ending import end_all
+from holdfast.workflows.items import dropped_items, held_items, new_items, released_items
+from holdfast.workflows.run import Run
+from holdfast.workflows.trigger import PausedDetails
+
+
+def pause(store: Store, run: Run, step: Advance, *, by: str, reason: str) -> list[Change] | None:
+    """Hold what nobody has taken. Raises InvalidStateTransitionError for a workflow that does not run."""
+    if run.state.status is WorkflowStatus.PAUSED:
+        return None
+    step.pause(by)
+    _note_pause(run, PausedDetails(paused_by=by, pause_time=instant(step.now), reason=reason))
+    return held_items(store, run)
+
+
+def resume(store: Store, run: Run, step: Advance, *, by: str) -> list[Change] | None:
+    """Let go on what was held. Raises InvalidStateTransitionError for a workflow that has ended."""
+    if run.state.status is WorkflowStatus.RUNNING:
+        return None
+    step.go_on(by)
+    details = PausedDetails.from_document(from_json(run.about)["paused"])
+    details.resumed_by, details.resume_time = by, instant(step.now)
+    _note_pause(run, details)
+    return released_items(store, run)
+
+
+def restart(store: Store, run: Run, step: Advance, *, ref: str, by: str) -> list[Change]:
+    """Begin anew with a stage. Raises WorkflowNotFoundError, InvalidStateTransitionError and TaskError."""
+    _check(run, ref)
+    run.read(store, run.blueprint.plan.stages)
+    machine.restart(step, [ref], by)
+    return settled(store, run, step)
+
+
+def retry(store: Store, run: Run, step: Advance, *, by: str) -> list[Change]:
+    """Begin anew with every stage that has failed. Raises InvalidStateTransitionError and TaskError."""
+    run.read(store, run.blueprint.plan.stages)
+    refs = machine.failed(step)
+    if not refs:
+        raise TaskError(f"workflow {run.id} is {run.state.status.value}; no stage of it has failed")
+    machine.restart(step, refs, by)
+    return settled(store, run, step)
+
+
+def skip(store: Store, run: Run, step: Advance, *, ref: str, by: str) -> list[Change] | None:
+    """Leave a stage out. Raises WorkflowNotFoundError, and TaskError for a stage that has ended."""
+    _check(run, ref)
+    run.read(store, [ref])
+    stage = run.stage(ref)
+    if stage.status.is_complete or run.state.status.is_complete:
+        raise TaskError(f"stage {ref!r} of workflow {run.id} is {stage.status.value}; what has ended cannot be skipped")
+    if stage.unwanted:
+        return None
+    gates.skip_by_hand(step, stage, by)
+    return settled(store, run, step)
+
+
+def add_instances(store: Store, run: Run, step: Advance, *, ref: str, items: Sequence[Any], by: str) -> list[Change]:
+    """Start more instances of a stage. Raises WorkflowNotFoundError, and TaskError for one that takes no more."""
+    _check(run, ref)
+    run.read(store, [ref])
+    stage, config = run.stage(ref), run.blueprint.plan.stages[ref].instances
+    if config is None or not config.allow_dynamic:
+        raise TaskError(f"stage {ref!r} has no mi_config with allow_dynamic, so it takes no more instances")
+    if stage.status is not WorkflowStatus.RUNNING or stage.part is not Part.INSTANCES:
+        raise TaskError(f"stage {ref!r} of workflow {run.id} is {stage.status.value} and takes no more instances")
+    step.note("instances_added", ref, number=len(items), by=by)
+    instances.add(step, stage, items)
+    step.end_if_over()
+    return settled(store, run, step)
+
+
+def settled(store: Store, run: Run, step: Advance) -> list[Change]:
+    """What a step comes to besides the states of the workflow and its stages."""
+    if step.cancels:
+        return end_all(store, run, step, ())
+    return [*dropped_items(store, run, step.dropped), *new_items(run, step)]
+
+
+def _check(run: Run, ref: str) -> None:
+    if ref not in run.blueprint.plan.stages:
+        there = ", ".join(sorted(run.blueprint.plan.stages))
+        raise WorkflowNotFoundError(f"workflow {run.id} has no stage {ref!r}; there are {there}")
+
+
+def _note_pause(run: Run, details: PausedDetails) -> None:
+    run.about = to_json({**from_json(run.about), "paused": details.to_document()})

@@ -1,0 +1,169 @@
+"""The definition of a workflow that was put together stage by stage: what never changes of it, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.errors import WorkflowDefinitionError
+from holdfast.machine.graph import check_graph
+from holdfast.machine.run import StagePlan
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.store.codec import micros
+from holdfast.workflows.expressions import Expression
+from holdfast.workflows.merging import reducer_named
+from holdfast.workflows.model import Workflow
+from holdfast.workflows.multi_instance import MultiInstanceConfig
+from holdfast.workflows.owner import SyntheticStageOwner
+from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task_run import TaskExecution
+
+FLAGS: Final = (
+    "continue_on_failure", "fail_pipeline", "allow_sibling_stages_to_continue", "complete_other_branches_then_fail",
+    "max_jumps",
+)  # fmt: skip
+_LACKING: Final = {"verification": None}
+"""What a stage can say and this engine does not do yet."""
+_LIMITS: Final = {"pipeline_config_id": None, "is_limit_concurrent": False, "max_concurrent_executions": 0}
+"""What a workflow can say and this engine does not do yet."""
+_RUNS: Final = (SyntheticStageOwner.STAGE_BEFORE, SyntheticStageOwner.STAGE_AFTER)
+"""Parts that are run whenever their stage is."""
+
+
+def definition_of(workflow: Workflow) -> dict[str, Any]:
+    """The document. Raises WorkflowDefinitionError for what this engine cannot run."""
+    if not workflow.initial_stages():
+        raise WorkflowDefinitionError("no_stages", f"{workflow.label} has no stage to begin with")
+    _check_lacking(workflow, workflow.label, _LIMITS)
+    refs = {stage.id: stage.ref_id for stage in workflow.stages}
+    _check_work(workflow)
+    _check_waits(workflow, refs)
+    return {
+        "v": 1,
+        "name": workflow.name,
+        "version": workflow.code_version or "1",
+        "stages": [_stage(stage, refs) for stage in workflow.stages],
+    }
+
+
+def _stage(stage: StageExecution, refs: dict[str, str]) -> dict[str, Any]:
+    _check_lacking(stage, stage.label, _LACKING, (stage.ref_id,))
+    for name in stage.output_reducers.values():
+        _check_reducer(stage, name)
+    for text in (*stage.split_conditions.values(), *([stage.enabled] if isinstance(stage.enabled, str) else ())):
+        Expression.parse(text)
+    parent = stage.parent_stage_id
+    return {
+        "ref": stage.ref_id,
+        "tasks": [_task(task) for task in stage.tasks],
+        "requires": sorted(stage.requisite_stage_ref_ids),
+        "join": str(stage.join_type),
+        "threshold": stage.join_threshold,
+        "split": str(stage.split_type),
+        "conditions": stage.split_conditions,
+        "enabled": stage.enabled,
+        "manual_skip": stage.manual_skip,
+        "parent": None if parent is None else refs[parent],
+        "owner": None if stage.synthetic_stage_owner is None else stage.synthetic_stage_owner.value,
+        **{name: getattr(stage, name) for name in FLAGS},
+        **{name: value for name, value in _gates(stage).items() if value is not None},
+        "model": _anonymous(stage.to_document()),
+    }
+
+
+def model_of(id: str, plan: StagePlan, model: Mapping[str, Any]) -> dict[str, Any]:
+    """The model of a stage or of an instance as a document again: with its ids in the workflow of that id."""
+    own = f"{id}.{plan.ref}"
+    tasks = [{**task, "id": f"{own}.{task['position']}"} for task in model["tasks"]]
+    return {
+        **model,
+        "id": own,
+        "tasks": tasks,
+        "parent_stage_id": None if plan.parent is None else f"{id}.{plan.parent}",
+    }
+
+
+def _anonymous(model: dict[str, Any]) -> dict[str, Any]:
+    """Without the ids that chance gave: so that equal workflows have one definition."""
+    for document in (model, *model["tasks"]):
+        del document["id"]
+    del model["parent_stage_id"]
+    return model
+
+
+def _check_lacking(model: Any, label: str, lacking: Mapping[str, Any], refs: tuple[str, ...] = ()) -> None:
+    for name, nothing in lacking.items():
+        if getattr(model, name) != nothing:
+            raise WorkflowDefinitionError("not_supported", f"{label} has {name}, which is not supported yet", refs)
+
+
+def _check_reducer(stage: StageExecution, name: str) -> None:
+    try:
+        reducer_named(name)
+    except WorkflowDefinitionError as error:
+        raise WorkflowDefinitionError(error.code, f"{stage.label}: {error.detail}", (stage.ref_id,)) from None
+
+
+def _check_work(workflow: Workflow) -> None:
+    """Raises WorkflowDefinitionError for a stage that would succeed without anything being done."""
+    wholes = {stage.parent_stage_id for stage in workflow.stages if stage.synthetic_stage_owner in _RUNS}
+    for stage in workflow.stages:
+        if not stage.tasks and stage.id not in wholes:
+            message = f"{stage.label} of the type {stage.type!r} has neither tasks nor parts; give it a task"
+            raise WorkflowDefinitionError("unknown_stage_type", message, (stage.ref_id,))
+
+
+def _gates(stage: StageExecution) -> dict[str, Any]:
+    """What else decides when it starts, and what its start or end means to others."""
+    reached = stage.milestone_status or WorkflowStatus.SUCCEEDED
+    return {
+        "scheduled_at": None if stage.scheduled_time is None else micros(stage.scheduled_time),
+        "expires_at": None if stage.start_time_expiry is None else micros(stage.start_time_expiry),
+        "limit_s": stage.stage_timeout,
+        "mutex": stage.mutex_key,
+        "choice": stage.deferred_choice_group,
+        "milestone": None if stage.milestone_ref_id is None else [stage.milestone_ref_id, reached.value],
+        "cancel_region": sorted(stage.cancel_region) or None,
+        "instances": None if stage.mi_config is None else _instances(stage.mi_config),
+        "reducers": stage.output_reducers or None,
+    }
+
+
+def _instances(config: MultiInstanceConfig) -> dict[str, Any]:
+    return {
+        "count": config.count,
+        "count_from": config.count_from_context,
+        "items_from": config.collection_from_context,
+        "threshold": config.join_threshold,
+        "cancel_remaining": config.cancel_remaining,
+        "allow_dynamic": config.allow_dynamic,
+        "sync_on_complete": config.sync_on_complete,
+    }
+
+
+def _check_waits(workflow: Workflow, refs: dict[str, str]) -> None:
+    """Raises WorkflowDefinitionError if stages would wait for each other by way of milestones, parts or mutex keys."""
+    found = {stage.ref_id: stage for stage in workflow.stages}
+    needs = {ref: set(stage.requisite_stage_ref_ids) for ref, stage in found.items()}
+    for ref, stage in found.items():
+        if stage.milestone_ref_id is not None:
+            needs[ref].add(stage.milestone_ref_id)
+        if stage.parent_stage_id is None:
+            continue
+        parent = found[refs[stage.parent_stage_id]]
+        needs[parent.ref_id].add(ref)
+        needs[ref] |= parent.requisite_stage_ref_ids
+        if stage.mutex_key is not None and stage.mutex_key == parent.mutex_key:
+            message = f"{stage.label} belongs to {parent.label} and has its mutex key: they would wait for each other"
+            raise WorkflowDefinitionError("cycle", message, (ref, parent.ref_id))
+    check_graph({ref: sorted(names) for ref, names in needs.items()})
+
+
+def _task(task: TaskExecution) -> dict[str, Any]:
+    return {
+        "name": task.name,
+        "type": task.implementing_class,
+        "timeout": task.timeout,
+        "retry": None if task.retry_policy is None else task.retry_policy.model_dump(mode="json"),
+        "retry_timeouts": task.retry_timeouts,
+    }

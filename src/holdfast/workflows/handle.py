@@ -1,0 +1,42 @@
+"""A handle of a workflow that was started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import TaskError
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.workflows.records import WorkflowRecord
+
+if TYPE_CHECKING:
+    from holdfast.workflows.operating import Operating
+
+
+class WorkflowRun:
+    """A workflow that was started."""
+
+    def __init__(self, workflows: Operating, id: str) -> None:
+        self._workflows = workflows
+        self.id = id
+
+    @property
+    def record(self) -> WorkflowRecord:
+        return self._workflows.record(self.id)
+
+    @property
+    def status(self) -> WorkflowStatus:
+        return WorkflowStatus(self.record.status)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the end, and give what the workflow returned.
+
+        Raises TimeoutError when it takes longer, TaskError when it did not succeed.
+        """
+        record = self._workflows.wait(self.id, timeout)
+        if record.status != WorkflowStatus.SUCCEEDED:
+            why = record.reason or "no reason given"
+            raise TaskError(f"workflow {record.name!r} ({record.id}) is {record.status}: {why}")
+        return self._workflows.returned(record)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.id}>"

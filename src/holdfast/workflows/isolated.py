@@ -1,0 +1,99 @@
+"""The other side of process isolation: what a process does that was started for one task.
+
+Every call pays for what is imported here, so what only some of them need is imported by those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from holdfast.core.context import deadline
+from holdfast.errors import TaskNotFoundError
+from holdfast.store.codec import plain, plain_to_json
+from holdfast.workflows.error_document import error_document
+from holdfast.workflows.faults import Faults, Judgement
+
+
+def main(request: dict[str, Any]) -> None:
+    """Call what is asked for, and answer in one line."""
+    answers = _own_streams()
+    judge: Callable[[BaseException], Judgement] = Faults().judge
+    try:
+        names = _application(request["application"])
+        judge = getattr(names, "judge", judge)
+        seconds = request["seconds"]
+        with deadline(math.inf if seconds is None else seconds):
+            value = _call(_named(names, request["name"]), request)
+        answer = {"result": plain(value, "result")}
+    except BaseException as error:  # SystemExit too: it is the task's error, and must not be taken for a crash
+        answer = {"error": plain(error_document(error, judge), "error")}
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    with open(answers, "wb") as pipe:
+        pipe.write(plain_to_json(answer).encode() + b"\n")
+
+
+def _own_streams() -> int:
+    """Where to answer. What the task prints goes to the worker's standard error, and it reads nothing."""
+    requests, answers = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    threading.Thread(target=_end_with_worker, args=(requests,), name="holdfast-worker-watch", daemon=True).start()
+    return answers
+
+
+def _end_with_worker(requests: int) -> None:
+    # The worker holds the other end until we have ended. If it dies, however suddenly, so do we and what we started:
+    # the task is somebody else's by then.
+    os.read(requests, 1)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _application(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    found: Any = import_module(module)
+    for name in attribute.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def _named(names: Any, name: str) -> Any:
+    if not isinstance(names, Mapping):
+        return names.resolve(name)
+    if name not in names:
+        raise TaskNotFoundError(f"no task named {name!r}; there are {', '.join(sorted(names)) or 'none'}")
+    return names[name]
+
+
+def _call(found: Any, request: dict[str, Any]) -> Any:
+    if not hasattr(found, "execute"):
+        return _awaited(found(*request["args"], **request["kwargs"]))
+    from holdfast.workflows.result import as_result
+    from holdfast.workflows.stage import StageExecution
+
+    [document] = request["args"]
+    answer = _awaited(found.execute(StageExecution.from_document(document)))
+    return as_result(answer, request["name"]).to_document()
+
+
+def _awaited(value: Any) -> Any:
+    if not inspect.isawaitable(value):
+        return value
+    import asyncio
+
+    async def wait() -> Any:
+        return await value
+
+    return asyncio.run(wait())

@@ -1,0 +1,215 @@
+"""Looking at workflows: find them, see one as it is or was, read its log. It needs no worker and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from holdfast.errors import SchemaError, WorkflowNotFoundError
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.store.codec import from_json, instant, maybe_instant, micros
+from holdfast.store.port import FOREVER, Store
+from holdfast.store.query import Condition, Cursor, Where, among, equal
+from holdfast.store.record import Kind, Record
+from holdfast.workflows.assembly import assembled
+from holdfast.workflows.history import LogEntry, PastState, entries_of, state_after
+from holdfast.workflows.model import Workflow
+from holdfast.workflows.plan import Blueprint
+from holdfast.workflows.records import EVENT, ITEM, STAGE, WORKFLOW, ItemRecord, WorkflowRecord
+from holdfast.workflows.runs import Blueprints
+
+R = TypeVar("R", bound=Record)
+_PAGE: Final = 1000
+_MOST_READS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowSummary:
+    """A workflow in a list."""
+
+    id: str
+    name: str
+    application: str
+    status: WorkflowStatus
+    version: int
+    """Also the number of the last transaction in its log."""
+    queue: str
+    priority: int
+    idempotency_key: str | None
+    created_at: datetime
+    start_time: datetime | None
+    end_time: datetime | None
+    reason: str | None
+
+    @property
+    def cursor(self) -> str:
+        """Where a page that ends with this workflow goes on; for `after=`."""
+        return f"{micros(self.created_at):x}.{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInHand:
+    """A task that is to be run, or is being run."""
+
+    stage: str
+    position: int
+    kind: str
+    """run: a task is to be called; anything else: a time is waited for."""
+    type: str
+    """The task's, or nothing."""
+    attempt: int
+    owner: str | None
+    """The worker that runs it; None: it waits."""
+    due_at: datetime | None
+    """When it can be run, or its waiting is over."""
+    crashes: int
+
+
+class Reading:
+    """The workflows of one store, to look at."""
+
+    def __init__(self, store: Store, blueprints: Blueprints) -> None:
+        self._store = store
+        self._blueprints = blueprints
+
+    def find(
+        self,
+        *,
+        status: WorkflowStatus | str | Collection[WorkflowStatus | str] | None = None,
+        name: str | None = None,
+        application: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[WorkflowSummary]:
+        """Workflows, the newest first; both ends of the time are included.
+
+        `after` is the `cursor` of the last one of the page before. Raises ValueError for what is no status or cursor.
+        """
+        where: Where = equal(name=name, application=application)
+        if status is not None:
+            where += (among("status", _statuses(status)),)
+        if since is not None:
+            where += (Condition("created_at", ">=", micros(since)),)
+        if until is not None:
+            where += (Condition("created_at", "<=", micros(until)),)
+        found = self._store.page(
+            WORKFLOW, where, by="created_at", descending=True, after=_cursor_of(after), limit=limit
+        )
+        return [_summary(one) for one in found]
+
+    def counts(self) -> dict[WorkflowStatus, int]:
+        """How many workflows there are of each status; those of which there are none are left out."""
+        return {
+            WorkflowStatus(status): number for (status,), number in self._store.tally(WORKFLOW, ("status",)).items()
+        }
+
+    def workflow(self, id: str) -> Workflow:
+        """A workflow with its stages and tasks as they stand. Raises WorkflowNotFoundError."""
+        record, reads = self._record(id), 0
+        while True:
+            stages = {one.ref: one for one in self._all(STAGE, id)}
+            items = {one.ref: one for one in self._all(ITEM, id) if one.kind == "run"}
+            again, reads = self._record(id), reads + 1
+            # Every transition gives the workflow another version: the same one again means that nothing came between.
+            if again.version == record.version or reads == _MOST_READS:
+                break
+            record = again
+        return assembled(record, self._blueprint(record), stages, items, self._canceled_by(record))
+
+    def work(self, id: str) -> list[TaskInHand]:
+        """What is to be done for a workflow, and by whom it is done. Empty for one that has ended or is not there."""
+        return [_in_hand(item) for item in self._all(ITEM, id)]
+
+    def log(self, id: str, *, after: int = 0, limit: int = 1000) -> list[LogEntry]:
+        """What happened, the first first: the next `limit` transactions beyond the one numbered `after`.
+
+        Raises WorkflowNotFoundError.
+        """
+        self._record(id)
+        where = (*equal(workflow=id), Condition("id", ">", _log_id(id, after)))
+        found = self._store.page(EVENT, where, by="id", limit=limit)
+        return [entry for record in found for entry in entries_of(record)]
+
+    def state_at(self, id: str, seq: int) -> PastState:
+        """Where a workflow and its stages stood after the transaction of that number; 0: before the first one.
+
+        Raises WorkflowNotFoundError, and ValueError for a number that its log has not reached.
+        """
+        record = self._record(id)
+        if not 0 <= seq <= record.version:
+            raise ValueError(f"the log of workflow {id} goes from 0 to {record.version}; there is no {seq}")
+        where = (*equal(workflow=id), Condition("id", "<=", _log_id(id, seq)))
+        entries = (entry for one in _paged(self._store, EVENT, where) for entry in entries_of(one))
+        return state_after(self._blueprint(record).plan.stages, entries)
+
+    def _record(self, id: str) -> WorkflowRecord:
+        found = self._store.get(WORKFLOW, [id])[0]
+        if found is None:
+            raise WorkflowNotFoundError(f"there is no workflow {id!r}")
+        return found
+
+    def _blueprint(self, record: WorkflowRecord) -> Blueprint:
+        found = self._blueprints.of([record.definition]).get(record.definition)
+        if found is None:
+            raise SchemaError(f"the definition {record.definition} of workflow {record.id} is not in the store")
+        return found
+
+    def _canceled_by(self, record: WorkflowRecord) -> str | None:
+        if record.status != WorkflowStatus.CANCELED:
+            return None
+        last = self._store.get(EVENT, [_log_id(record.id, record.version)])[0]
+        events: list[dict[str, Any]] = [] if last is None else from_json(last.events)
+        return next((one.get("by") for one in events if one["type"] == "workflow_canceled"), None)
+
+    def _all(self, kind: Kind[R], id: str) -> Iterator[R]:
+        return _paged(self._store, kind, equal(workflow=id))
+
+
+def _paged(store: Store, kind: Kind[R], where: Where) -> Iterator[R]:
+    after: Cursor | None = None
+    while found := store.page(kind, where, by="id", after=after, limit=_PAGE):
+        yield from found
+        if len(found) < _PAGE:
+            return
+        after = Cursor(found[-1].id, found[-1].id)
+
+
+def _log_id(id: str, seq: int) -> str:
+    return f"{id}.{seq:09d}"
+
+
+def _statuses(given: WorkflowStatus | str | Collection[WorkflowStatus | str]) -> list[str]:
+    wanted = [given] if isinstance(given, str) else list(given)
+    if unknown := [one for one in wanted if one not in frozenset(WorkflowStatus)]:
+        raise ValueError(f"{unknown[0]!r} is no status of a workflow; there are {', '.join(WorkflowStatus)}")
+    return [WorkflowStatus(one).value for one in wanted]
+
+
+def _cursor_of(text: str | None) -> Cursor | None:
+    if text is None:
+        return None
+    value, dot, id = text.partition(".")
+    try:
+        if dot and id and id.isascii() and "\0" not in id and abs(at := int(value, 16)) <= FOREVER:
+            return Cursor(at, id)
+    except ValueError:
+        pass
+    raise ValueError(f"{text!r} is no cursor; use the `cursor` of the last workflow of a page")
+
+
+def _summary(one: WorkflowRecord) -> WorkflowSummary:
+    return WorkflowSummary(
+        one.id, one.name, one.application, WorkflowStatus(one.status), one.version, one.queue, one.priority,
+        one.idempotency_key, instant(one.created_at), maybe_instant(one.started_at), maybe_instant(one.ended_at),
+        one.reason,
+    )  # fmt: skip
+
+
+def _in_hand(item: ItemRecord) -> TaskInHand:
+    return TaskInHand(
+        item.ref, item.at, item.kind, item.type, item.attempt, item.owner, maybe_instant(item.due_at), item.crashes
+    )

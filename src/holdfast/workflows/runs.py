@@ -1,0 +1,98 @@
+"""The workflows that a worker has in its memory, and how they come there."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+from holdfast.store.port import Store
+from holdfast.workflows.plan import Blueprint, parse_blueprint
+from holdfast.workflows.records import DEFINITION, WORKFLOW, WorkflowRecord
+from holdfast.workflows.run import Run
+
+MOST: Final = 2000
+_log: Final = logging.getLogger("holdfast")
+
+
+class Blueprints:
+    """Definitions that were read or made; a process has few of them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: OrderedDict[str, Blueprint] = OrderedDict()
+
+    def add(self, blueprint: Blueprint) -> None:
+        self._known[blueprint.id] = blueprint
+        if len(self._known) > MOST:
+            self._known.popitem(last=False)
+
+    def has(self, id: str) -> bool:
+        return id in self._known
+
+    def of(self, ids: Iterable[str]) -> dict[str, Blueprint]:
+        wanted = set(ids)
+        lacking = [id for id in wanted if id not in self._known]
+        if lacking:
+            for record in self._store.get(DEFINITION, lacking):
+                if record is not None:
+                    try:
+                        self.add(parse_blueprint(record.graph))
+                    except Exception:  # one that nobody understands must not hold up the others
+                        _log.exception("workflow definition %s cannot be read", record.id)
+        return {id: self._known[id] for id in wanted if id in self._known}
+
+
+class Runs:
+    """A cache. Whoever finds out that one of them has changed forgets it. Used by one thread at a time."""
+
+    def __init__(self, store: Store, blueprints: Blueprints) -> None:
+        self._store = store
+        self._blueprints = blueprints
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+
+    def get(self, id: str) -> Run | None:
+        return self._runs.get(id)
+
+    def add(self, run: Run) -> None:
+        self._runs[run.id] = run
+        while len(self._runs) > MOST:
+            self._runs.popitem(last=False)
+
+    def forget(self, ids: Iterable[str]) -> None:
+        for id in ids:
+            self._runs.pop(id, None)
+
+    def read(self, ids: Iterable[str]) -> None:
+        """Have these workflows here, if they exist."""
+        lacking = [id for id in ids if id not in self._runs]
+        if lacking:
+            found = [record for record in self._store.get(WORKFLOW, lacking) if record is not None]
+            for run in self._made(found):
+                self.add(run)
+
+    def refresh(self, ids: Iterable[str]) -> None:
+        """Have these workflows here as they are stored now."""
+        wanted = list(dict.fromkeys(ids))
+        found = [record for record in self._store.get(WORKFLOW, wanted) if record is not None]
+        for run in self._made([one for one in found if (had := self._runs.get(one.id)) is None or had.record != one]):
+            self.add(run)
+
+    def read_with(self, id: str, refs: Iterable[str]) -> Run | None:
+        """The workflow as it is stored, with these stages and whatever is next to them."""
+        self.read((id,))
+        run = self._runs.get(id)
+        if run is not None:
+            plan = run.blueprint.plan.stages
+            near: dict[str, None] = {}
+            for ref in refs:
+                near |= dict.fromkeys((ref, *plan[ref].after))
+                if (parent := plan[ref].parent) is not None:
+                    near |= dict.fromkeys((parent, *(name for kin in plan[parent].children.values() for name in kin)))
+            run.read(self._store, near)
+        return run
+
+    def _made(self, records: list[WorkflowRecord]) -> list[Run]:
+        blueprints = self._blueprints.of(record.definition for record in records)
+        return [Run(record, blueprints[record.definition]) for record in records if record.definition in blueprints]

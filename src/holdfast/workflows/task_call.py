@@ -1,0 +1,251 @@
+"""A call in a bulkhead. It is in the queue, runs, or is over.
+
+One whose time ran out while it ran is abandoned: its caller and its circuit have been told, and it keeps its slot until
+it really ends, for a hung thread takes room whether we like it or not. Whoever changes the state does what follows, so
+each call is reported once and gives its slot back once.
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import copy_context
+from enum import Enum, auto
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import Any, Final
+
+from holdfast.core.context import CURRENT, ambient_deadline, deadline
+from holdfast.core.deadline import Deadline
+from holdfast.errors import BulkheadFullError, BulkheadTimeoutError
+from holdfast.workflows.cancel import TOKEN, TaskToken
+from holdfast.workflows.compartment import Compartment
+from holdfast.workflows.execution import ExecutionResult, TaskCircuit
+
+OnDone = Callable[[ExecutionResult], object]
+_log: Final = logging.getLogger("holdfast.workflows")
+
+
+class _State(Enum):
+    QUEUED = auto()
+    RUNNING = auto()
+    ABANDONED = auto()
+    OVER = auto()
+
+
+class TaskCall:
+    """A ticket in the queue for slots, then the work of a thread or of the event loop."""
+
+    def __init__(
+        self, room: Compartment, work: Callable[[], Any], timeout: float, on_done: OnDone, circuit: TaskCircuit | None
+    ) -> None:
+        self.granted = False
+        self.token = TaskToken(room.clock)
+        self._room = room
+        self._work: Callable[[], Any] | None = work
+        self._on_done = on_done
+        self._circuit = circuit
+        self._permit: tuple[Any] | None = None
+        self._is_barred = False
+        self._context = copy_context()
+        self._state = _State.QUEUED
+        self._has_begun = False
+        self._entered = room.clock.monotonic()
+        self._started: float | None = None
+        self.at = ambient_deadline(CURRENT.get(), room.clock).tighten(self._entered + timeout).at
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the caller has been told how it ended."""
+        return self._state is _State.OVER or self._state is _State.ABANDONED
+
+    def enter(self) -> None:
+        """Run now, or when a slot comes free, or be refused."""
+        self._room.enter(self)
+
+    def wake(self) -> bool:
+        """Begin, for a slot is ours; False when it is too late, and the slot is somebody else's."""
+        room, work = self._room, self._work
+        with room.lock:
+            if self._state is not _State.QUEUED:
+                return self._has_begun
+            self._state, self._has_begun = _State.RUNNING, True
+        if self._on_loop() if iscoroutinefunction(work) else room.threads.run(self._run):
+            return True
+        self._has_begun = False
+        if not self.refuse("could not start a thread", _State.RUNNING):
+            self._end_abandoned()
+        return False
+
+    def refuse(self, why: str, before: _State = _State.QUEUED) -> bool:
+        """Report that it has not run and will not; False when it is too late for that."""
+        room = self._room
+        if not self._move(before, "rejected"):
+            return False
+        if before is _State.QUEUED:  # else whoever woke it passes the slot on
+            self._out_of_queue()
+        error = BulkheadFullError(f"bulkhead {room.task_type!r} {why}", retry_after=room.retry_after)
+        self._report(error=error, rejected=True)
+        return True
+
+    def expire(self) -> None:
+        """The time is up: report that, whatever the call does."""
+        limit, name = self.at - self._entered, f"bulkhead {self._room.task_type!r}"
+        if self._move(_State.QUEUED, "timed_out"):
+            self._out_of_queue()
+            self._report(error=BulkheadTimeoutError(f"{name}: no slot came free within {limit:.3g} s"), timed_out=True)
+        else:
+            self._abandon(BulkheadTimeoutError(f"{name}: not done within {limit:.3g} s"), "timed_out")
+
+    def cancel(self, reason: str, *, abandon: bool = False) -> None:
+        """Ask it to stop: what waits never runs, a coroutine is cut, a thread may look at its token.
+
+        With `abandon` the caller is told at once; without, when the call ends.
+        """
+        if self._move(_State.QUEUED):
+            self._out_of_queue()
+            self._report(error=CancelledError(reason))
+        elif abandon:
+            self._abandon(CancelledError(reason))
+        self.token.cancel(reason)
+
+    def _move(self, before: _State, *counters: str, to: _State = _State.OVER) -> bool:
+        """Change the state, if it still is `before`."""
+        with self._room.lock:
+            if self._state is not before:
+                return False
+            self._state = to
+            for counter in counters:
+                self._room.counts[counter] += 1
+            return True
+
+    def _out_of_queue(self) -> None:
+        if self._room.slots.leave(self):
+            self._room.slots.give()  # handed to us too late; the next one takes it
+
+    def _abandon(self, error: BaseException, *counters: str) -> None:
+        if self._move(_State.RUNNING, "abandoned", *counters, to=_State.ABANDONED):
+            self._settle(error)
+            self.token.cancel(str(error))
+            self._report(error=error, timed_out="timed_out" in counters)
+
+    def _run(self) -> None:
+        """In a thread."""
+        value: Any = None
+        error: BaseException | None = None
+        if self._is_in_time():
+            try:
+                value = self._context.run(self._call)
+            except BaseException as raised:  # SystemExit too: whoever waits for the call decides what it means
+                error = raised
+        self._room.threads.about_to_be_free()
+        if error is not None or not hasattr(type(value), "__await__"):
+            self._end(value, error)
+        elif not self._on_loop(value):
+            self._end(None, RuntimeError("could not start a thread for the event loop"))
+
+    def _is_in_time(self) -> bool:
+        now = self._room.clock.monotonic()
+        if now >= self.at:
+            self.expire()
+        if self.is_over:
+            return False
+        self._started = now
+        return True
+
+    def _call(self) -> Any:
+        TOKEN.set(self.token)
+        with deadline(Deadline(self.at, self._room.clock)):
+            return self._admitted()()
+
+    def _on_loop(self, begun: Awaitable[Any] | None = None) -> bool:
+        return self._room.loop.run(self._perform(begun), self.token, self._context)
+
+    async def _perform(self, begun: Awaitable[Any] | None) -> None:
+        """On the event loop; `begun` when a thread has called the function already, and it answered with this."""
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            if begun is not None or self._is_in_time():
+                TOKEN.set(self.token)
+                with deadline(Deadline(self.at, self._room.clock)):
+                    value = await (self._admitted()() if begun is None else begun)
+        except BaseException as raised:  # a SystemExit would end the loop, and every other task on it
+            error = raised
+        self._end(value, error)
+
+    def _admitted(self) -> Callable[[], Any]:
+        """The function, once the circuit has let us through. Raises what the circuit raises."""
+        work, circuit = self._work, self._circuit
+        assert work is not None
+        self.token.raise_if_cancelled()
+        if circuit is None:
+            return work
+        try:
+            permit = circuit.admit()
+        except BaseException:
+            self._is_barred = True
+            raise
+        with self._room.lock:
+            if self._state is _State.RUNNING:
+                self._permit = (permit,)
+                return work
+        circuit.settle(permit, CancelledError())  # abandoned at this moment
+        raise CancelledError
+
+    def _end(self, value: Any, error: BaseException | None) -> None:
+        room, self._work = self._room, None
+        if isinstance(error, Exception | CancelledError) and room.clock.monotonic() >= self.at:
+            self.expire()  # it read what time was left, or was cut; the alarm would have come in a moment
+        counters = () if self._is_barred else _counted(error)
+        is_told = self._move(_State.RUNNING, *counters)
+        if is_told:
+            if counters:
+                room.note_run(self._run_s())
+            self._settle(error)
+        else:
+            self._end_abandoned()
+        room.slots.give()
+        if is_told:
+            self._report(value, error, rejected=self._is_barred)
+
+    def _end_abandoned(self) -> None:
+        if self._move(_State.ABANDONED):
+            with self._room.lock:
+                self._room.counts["abandoned"] -= 1
+
+    def _settle(self, error: BaseException | None) -> None:
+        with self._room.lock:
+            permit, self._permit = self._permit, None
+        if permit is not None and self._circuit is not None:
+            self._safely(partial(self._circuit.settle, permit[0], error))
+
+    def _report(
+        self, value: Any = None, error: BaseException | None = None, *, timed_out: bool = False, rejected: bool = False
+    ) -> None:
+        begun = self._room.clock.monotonic() if self._started is None else self._started
+        run_s = 0.0 if rejected else self._run_s()
+        result = ExecutionResult(error is None, value, error, timed_out, rejected, begun - self._entered, run_s)
+        self._safely(partial(self._on_done, result))
+        self._room.forget(self)
+
+    def _run_s(self) -> float:
+        return 0.0 if self._started is None else self._room.clock.monotonic() - self._started
+
+    def _safely(self, listener: Callable[[], object]) -> None:
+        """Whatever a listener raises: the thread goes on, and the slot goes back."""
+        try:
+            listener()
+        except BaseException:
+            _log.exception("what follows a %s task failed", self._room.task_type)
+
+
+def work_of(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+    return partial(func, *args, **kwargs) if args or kwargs else func
+
+
+def _counted(error: BaseException | None) -> tuple[str, ...]:
+    if error is None:
+        return ("completed",)
+    return ("failed",) if isinstance(error, Exception) else ()  # cancellation is neither

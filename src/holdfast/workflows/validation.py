@@ -1,0 +1,111 @@
+"""Whether a workflow can run at all: everything that can be told before it starts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import WorkflowDefinitionError
+from holdfast.machine.graph import JoinType, SplitType, check_graph, downstream
+
+if TYPE_CHECKING:
+    from holdfast.workflows.stage import StageExecution
+
+
+def check_workflow(
+    stages: Sequence[StageExecution], tasks: Container[str] | None = None, stage_types: Container[str] | None = None
+) -> None:
+    """Raises WorkflowDefinitionError: its code, what is wrong, and the stages concerned.
+
+    `tasks` and `stage_types` are the registered names; without them the names are not checked.
+    """
+    _check_refs(stages)
+    for stage in stages:
+        _check_words(stage)
+    thresholds = {one.ref_id: one.join_threshold for one in stages if one.join_type == JoinType.N_OF_M}
+    requisites = {one.ref_id: sorted(one.requisite_stage_ref_ids) for one in stages}
+    check_graph(requisites, thresholds)
+    after = downstream(requisites)
+    ids = {one.id for one in stages}
+    for stage in stages:
+        _check_mentions(stage, after, ids)
+        _check_types(stage, tasks, stage_types)
+        _check_positions(stage)
+
+
+def _check_refs(stages: Sequence[StageExecution]) -> None:
+    refs: list[Any] = [one.ref_id for one in stages]
+    for ref in refs:
+        if not isinstance(ref, str) or not ref:
+            raise WorkflowDefinitionError("empty_ref", f"a stage's ref_id must be a text, got {ref!r}")
+    for code, what, names in (("duplicate_ref", "ref_id", refs), ("duplicate_id", "id", [one.id for one in stages])):
+        twice = sorted(name for name, number in Counter(names).items() if number > 1)
+        if twice:
+            raise WorkflowDefinitionError(code, f"several stages have the {what} {twice[0]!r}", tuple(twice))
+
+
+def _check_words(stage: StageExecution) -> None:
+    for code, what, word, words in (
+        ("unknown_join_type", "join", stage.join_type, JoinType),
+        ("unknown_split_type", "split", stage.split_type, SplitType),
+    ):
+        if word not in frozenset(words):
+            known = ", ".join(words)
+            raise WorkflowDefinitionError(
+                code, f"{stage.label} has the {what} type {word!r}; known are {known}", (stage.ref_id,)
+            )
+    if (stage.parent_stage_id is None) != (stage.synthetic_stage_owner is None):
+        raise WorkflowDefinitionError(
+            "half_synthetic",
+            f"{stage.label} needs both parent_stage_id and synthetic_stage_owner, or neither",
+            (stage.ref_id,),
+        )
+
+
+def _check_mentions(stage: StageExecution, after: Mapping[str, Sequence[str]], ids: set[str]) -> None:
+    for what, ref in _mentions(stage):
+        if ref not in after:
+            raise WorkflowDefinitionError("unknown_ref", f"{stage.label} {what} {ref!r}, which is not there", (ref,))
+    parent = stage.parent_stage_id
+    if parent is not None and parent not in ids:
+        raise WorkflowDefinitionError(
+            "unknown_ref", f"{stage.label} belongs to a stage with the id {parent!r}, which is not there", (parent,)
+        )
+    for ref in stage.split_conditions:
+        if ref not in after[stage.ref_id]:
+            raise WorkflowDefinitionError(
+                "unknown_ref", f"{stage.label} has a condition for {ref!r}, which does not come right after it", (ref,)
+            )
+
+
+def _mentions(stage: StageExecution) -> Iterator[tuple[str, str]]:
+    for ref in sorted(stage.cancel_region):
+        yield "has a cancel region with", ref
+    if stage.milestone_ref_id is not None:
+        yield "has a milestone in", stage.milestone_ref_id
+
+
+def _check_types(stage: StageExecution, tasks: Container[str] | None, stage_types: Container[str] | None) -> None:
+    for task in stage.tasks if tasks is not None else ():
+        if tasks is not None and task.implementing_class not in tasks:
+            raise WorkflowDefinitionError(
+                "unknown_task_type",
+                f"{stage.label} has a task {task.implementing_class!r}, which nobody has registered",
+                (stage.ref_id,),
+            )
+    if stage_types is not None and not stage.tasks and stage.type not in stage_types:
+        raise WorkflowDefinitionError(
+            "unknown_stage_type",
+            f"{stage.label} has no tasks, and its type {stage.type!r} is not registered",
+            (stage.ref_id,),
+        )
+
+
+def _check_positions(stage: StageExecution) -> None:
+    places = Counter(task.position for task in stage.tasks)
+    twice = sorted(place for place, number in places.items() if number > 1)
+    if twice:
+        raise WorkflowDefinitionError(
+            "duplicate_position", f"{stage.label} has several tasks at position {twice[0]}", (stage.ref_id,)
+        )

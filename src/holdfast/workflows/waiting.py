@@ -1,0 +1,43 @@
+"""Steps that wait without anybody waiting: for a time, or for a signal."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Literal
+
+from holdfast.core.check import check_seconds
+from holdfast.errors import WorkflowDefinitionError
+from holdfast.machine.run import Wait
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.workflows.functions import task
+
+
+@task(name="holdfast.sleep")
+def sleep(seconds: float | timedelta) -> Any:
+    """Go on after so many seconds, which may be months."""
+    return Wait(None, _seconds("sleep", seconds))
+
+
+@task(name="holdfast.wait_signal")
+def wait_signal(
+    name: str, timeout: float | timedelta | None = None, on_timeout: Literal["fail", "continue"] = "fail"
+) -> Any:
+    """Go on with the value of the first signal of that name; `hold.workflows.signal(id, name, value)` sends one.
+
+    After `timeout` seconds without one the step fails, or goes on with None.
+    """
+    if on_timeout not in ("fail", "continue"):
+        story = f"wait_signal.on_timeout must be fail or continue, got {on_timeout!r}"
+        raise WorkflowDefinitionError("bad_arguments", story)
+    end = WorkflowStatus.TERMINAL if on_timeout == "fail" else None
+    return Wait(name, None if timeout is None else _seconds("wait_signal.timeout", timeout), on_timeout=end)
+
+
+BUILT_IN = (sleep, wait_signal)
+
+
+def _seconds(what: str, value: float | timedelta) -> float:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds:
+        check_seconds(what, seconds, "give seconds or a timedelta")
+    return float(seconds)

@@ -1,0 +1,360 @@
+"""A workflow, step by step in memory: whatever its graph and its tasks do, its end can be explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import InvalidStateTransitionError, TaskError
+from holdfast.machine.computed_status import workflow_status
+from holdfast.machine.gates import UNDER_WAY, skip_by_hand
+from holdfast.machine.graph import JoinType, SkipCause, SplitType, downstream
+from holdfast.machine.instances import Stages, names_of
+from holdfast.machine.restart import failed, restart
+from holdfast.machine.run import Advance, Instances, Owner, Plan, RunState, StagePlan, StageState, TaskPlan, Wait, Work
+from holdfast.machine.workflow import ACTIVE, COMPLETE, WorkflowStatus
+
+S = WorkflowStatus
+TASK = TaskPlan(name="t", type="t")
+
+
+class Chance:
+    """A judge that decides by chance."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+
+    def branches(self, stage: StageState) -> list[str] | None:
+        return [ref for ref in stage.plan.after if self.random.random() < 0.6] or list(stage.plan.after[:1])
+
+    def skips(self, stage: StageState) -> SkipCause | None:
+        return SkipCause.DISABLED if self.random.random() < 0.1 else None
+
+    def instances(self, stage: StageState) -> list[Any]:
+        return [None] * self.random.randrange(4)
+
+
+class Engine:
+    """Does in memory what a worker does with a store."""
+
+    def __init__(self, plan: Plan, random: Random | None = None) -> None:
+        self.plan = plan
+        self.run = RunState()
+        self.stages = {ref: StageState(one) for ref, one in plan.stages.items()}
+        self.work: list[tuple[Work, int]] = []
+        self.random = random or Random(0)
+        self.now = 0
+        self.judged = random is not None
+        self.met: set[frozenset[str]] = set()
+        """Stages that were under way at the same time."""
+
+    def step(self, act: Callable[[Advance], None]) -> Advance:
+        self.now += 1
+        judge = {"judge": Chance(self.random)} if self.judged else {}
+        step = Advance(self.plan, self.run, self.stages, self.now, **judge)
+        act(step)
+        if step.cancels:
+            for ref in [ref for ref, one in self.stages.items() if one.status in ACTIVE - {S.NOT_STARTED}]:
+                step.cancel_stage(ref)
+            self.work.clear()
+        else:
+            self.work = [one for one in self.work if one[0].ref not in step.dropped]
+            self.work += [(one, self.stages[one.ref].incarnation) for one in step.work]
+        assert self.run.live == sum(one.status in ACTIVE - {S.NOT_STARTED} for one in self.stages.values())
+        busy = [ref for ref, one in self.stages.items() if one.status in UNDER_WAY]
+        self.met |= {frozenset((one, other)) for one in busy for other in busy if one != other}
+        return step
+
+    def start(self) -> None:
+        self.step(lambda step: step.start())
+
+    def next(self, answer: Callable[[Work, Advance], None]) -> None:
+        """Take up one thing that is to be done."""
+        work, incarnation = self.work.pop(self.random.randrange(len(self.work)))
+        stage = self.stages[work.ref]
+        if stage.incarnation == incarnation and stage.status not in COMPLETE:
+            self.step(lambda step: step.fire(work.kind, work.ref) if work.waits else answer(work, step))
+
+    def drain(self, answer: Callable[[Work, Advance], None]) -> None:
+        for _ in range(2000):
+            if self.run.status in COMPLETE or not self.work:
+                return
+            self.next(answer)
+        raise AssertionError("it goes on for ever")
+
+    def statuses(self) -> dict[str, WorkflowStatus]:
+        return {ref: one.status for ref, one in self.stages.items()}
+
+
+def well(work: Work, step: Advance) -> None:
+    step.succeed(work.ref, {}, {})
+
+
+def failing(*refs: str) -> Callable[[Work, Advance], None]:
+    def answer(work: Work, step: Advance) -> None:
+        if work.ref in refs:
+            step.fail(work.ref, {"type": "X", "message": "no"})
+        else:
+            well(work, step)
+
+    return answer
+
+
+def plan_of(requires: Mapping[str, tuple[str, ...]], **fields: Mapping[str, Any]) -> Plan:
+    """A graph of stages with one task each; `fields` says what else there is to a stage."""
+    after = downstream(requires)
+    stages = {
+        ref: StagePlan(ref=ref, before=before, after=tuple(after[ref]), **{"tasks": (TASK,), **fields.get(ref, {})})
+        for ref, before in requires.items()
+    }
+    for ref, one in stages.items():
+        mine = [part for part in stages.values() if part.parent == ref]
+        kin = {owner: refs for owner in Owner if (refs := tuple(part.ref for part in mine if part.owner is owner))}
+        watched = tuple(other.ref for other in stages.values() if other.milestone and other.milestone[0] == ref)
+        stages[ref] = replace(one, children=kin, watched_by=watched)
+    return Plan(Stages(stages), tuple(ref for ref, one in stages.items() if not one.before and one.parent is None))
+
+
+@st.composite
+def plans(draw: Any) -> Plan:
+    """Any graph: joins, splits, flags, parts, gates."""
+    number = draw(st.integers(1, 6))
+    names = [f"s{n}" for n in range(number)]
+    requires: dict[str, tuple[str, ...]] = {}
+    fields: dict[str, dict[str, Any]] = {}
+    flag = st.booleans()
+    for at, ref in enumerate(names):
+        before = tuple(one for one in names[:at] if draw(flag))
+        requires[ref] = before
+        fields[ref] = {
+            "tasks": (TASK,) * draw(st.integers(0, 2)),
+            "join": draw(st.sampled_from(JoinType)),
+            "threshold": draw(st.integers(0, len(before))),
+            "split": draw(st.sampled_from(SplitType)),
+            "continue_on_failure": draw(flag),
+            "fail_pipeline": draw(flag),
+            "allow_sibling_stages_to_continue": draw(flag),
+            "complete_other_branches_then_fail": draw(flag),
+            "limit_s": draw(st.sampled_from((None, 5.0))),
+            "scheduled_at": draw(st.sampled_from((None, None, 10))),
+            "expires_at": draw(st.sampled_from((None, None, 10))),
+            "instances": draw(
+                st.one_of(st.none(), st.builds(Instances, st.integers(0, 2), flag, st.just(False), flag))
+            ),
+        }
+        if fields[ref]["join"] is JoinType.MULTI_MERGE:
+            fields[ref]["instances"] = None
+        if at and draw(st.integers(0, 4)) == 0:
+            fields[ref]["milestone"] = (
+                names[draw(st.integers(0, at - 1))],
+                draw(st.sampled_from((S.RUNNING, S.SUCCEEDED))),
+            )
+    _add_kin(draw, names, fields)
+    whole = [one for one in names if not (several := fields[one]["instances"]) or several.sync_on_complete]
+    for ref in [one for one in whole if draw(st.integers(0, 3)) == 0]:
+        for owner in (Owner.STAGE_BEFORE, Owner.STAGE_AFTER, Owner.STAGE_ON_FAILURE):
+            part = f"{ref}-{owner.value[-3:].lower()}"
+            requires[part] = ()
+            fields[part] = {"parent": ref, "owner": owner, "continue_on_failure": draw(flag)}
+    return plan_of(requires, **fields)
+
+
+def _add_kin(draw: Any, names: list[str], fields: dict[str, dict[str, Any]]) -> None:
+    for kind in ("peers", "rivals"):
+        group = [ref for ref in names if draw(st.integers(0, 2)) == 0]
+        for ref in group:
+            fields[ref][kind] = tuple(one for one in group if one != ref)
+    if draw(st.booleans()):
+        fields[names[-1]]["cancel_region"] = tuple(one for one in names[:-1] if draw(st.booleans()))
+
+
+def by_chance(random: Random, names: list[str]) -> Callable[[Work, Advance], None]:
+    def answer(work: Work, step: Advance) -> None:
+        match random.choice(("well",) * 4 + ("fail", "stop", "cancel", "flaw", "wait", "again", "jump")):
+            case "well":
+                step.succeed(work.ref, {"at": work.at}, {})
+            case "fail":
+                step.fail(work.ref, {"type": "X", "message": "no"})
+            case "stop":
+                step.fail(work.ref, None, S.STOPPED)
+            case "cancel":
+                step.fail(work.ref, None, S.CANCELED)
+            case "flaw":
+                step.fail(work.ref, None, S.FAILED_CONTINUE)
+            case "wait":
+                step.suspend(work.ref, Wait(None, 1.0, random.random() < 0.5))
+            case "again":
+                step.again(work.ref, 1.0, {}, None)
+            case "jump":
+                step.jump(work.ref, random.choice(names), {}, {})
+
+    return answer
+
+
+def checked(engine: Engine) -> None:
+    statuses = engine.statuses()
+    assert engine.run.status in COMPLETE, (engine.run.status, statuses)
+    assert all(status in COMPLETE for status in statuses.values()), statuses
+    assert all(task.status in COMPLETE for one in engine.stages.values() for task in one.tasks)
+    stages = list(engine.stages.values())
+    alone = [one for one in stages if one.plan.instances and not one.plan.instances.sync_on_complete]
+    on_their_own = {name for one in alone for name in names_of(one)}
+    tops = [_Top(one) for one in stages if one.plan.parent is None or one.plan.ref in on_their_own]
+    assert engine.run.status is workflow_status(tops), statuses
+
+
+class _Top:
+    def __init__(self, stage: StageState) -> None:
+        self.status = stage.status
+        self.allow_sibling_stages_to_continue = stage.plan.allow_sibling_stages_to_continue
+        self.complete_other_branches_then_fail = stage.plan.complete_other_branches_then_fail
+
+
+@settings(max_examples=400, deadline=None)
+@given(plan=plans(), seed=st.integers(0, 10_000))
+def test_every_workflow_comes_to_the_end_that_its_stages_explain(plan: Plan, seed: int) -> None:
+    random = Random(seed)
+    engine = Engine(plan, random)
+    engine.start()
+    names = [ref for ref, one in plan.stages.items() if one.parent is None]
+    engine.drain(by_chance(random, names))
+    checked(engine)
+    for one in plan.stages.values():
+        assert not any(frozenset((one.ref, peer)) in engine.met for peer in one.peers)
+
+
+@settings(max_examples=200, deadline=None)
+@given(plan=plans(), seed=st.integers(0, 10_000))
+def test_what_has_failed_can_be_tried_again_until_all_is_well(plan: Plan, seed: int) -> None:
+    random = Random(seed)
+    engine = Engine(plan, random)
+    engine.start()
+    names = [ref for ref, one in plan.stages.items() if one.parent is None]
+    engine.drain(by_chance(random, names))
+    if engine.run.status is S.CANCELED:
+        with pytest.raises(InvalidStateTransitionError):
+            engine.step(lambda step: restart(step, [names[0]], "ann"))
+        return
+    for _ in range(20):
+        step = engine.step(lambda step: None)
+        if not (refs := failed(step)):
+            return
+        engine.step(lambda step, refs=refs: restart(step, refs, "ann"))  # type: ignore[misc]
+        engine.drain(well)
+        if not any(one.plan.limit_s for one in engine.stages.values()):
+            break
+    checked(engine)
+
+
+@settings(max_examples=200, deadline=None)
+@given(plan=plans(), seed=st.integers(0, 10_000), after=st.integers(0, 6))
+def test_a_workflow_can_be_held_skipped_and_cancelled_anywhere(plan: Plan, seed: int, after: int) -> None:
+    random = Random(seed)
+    engine = Engine(plan, random)
+    engine.start()
+    names = [ref for ref, one in plan.stages.items() if one.parent is None]
+    for _ in range(after):
+        if engine.work and engine.run.status is S.RUNNING:
+            engine.next(by_chance(random, names))
+    if engine.run.status in COMPLETE:
+        return
+    engine.step(lambda step: step.pause("ann"))
+    ref = random.choice(names)
+    if engine.stages[ref].status not in COMPLETE:
+        engine.step(lambda step: skip_by_hand(step, step.stage(ref), "ann"))
+    if engine.run.status is S.PAUSED:
+        engine.step(lambda step: step.go_on("ann"))
+    engine.drain(by_chance(random, names))
+    checked(engine)
+    other = Engine(plan, random)
+    other.start()
+    if other.run.status in COMPLETE:
+        return
+    other.step(lambda step: step.cancel("no", "ann"))
+    assert other.run.status in (S.CANCELED, S.TERMINAL)
+    assert all(status in COMPLETE for status in other.statuses().values())
+
+
+def test_a_join_that_waits_counts_a_branch_once_when_a_jump_runs_it_again() -> None:
+    engine = Engine(plan_of({"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}))
+    engine.start()
+    engine.step(lambda step: step.succeed("a", {}, {}))
+    engine.step(lambda step: step.succeed("b", {}, {}))
+    engine.step(lambda step: step.jump("c", "a", {}, {}))
+    engine.work = [one for one in engine.work if one[0].ref == "a" and one[1] == 2]
+    engine.step(lambda step: step.succeed("a", {}, {}))
+    engine.step(lambda step: step.succeed("b", {}, {}))
+    assert engine.stages["d"].status is S.NOT_STARTED
+    engine.step(lambda step: step.succeed("c", {}, {}))
+    assert engine.stages["d"].status is S.RUNNING
+
+
+def test_a_jump_back_runs_the_parts_of_a_stage_again() -> None:
+    part = {"parent": "a", "owner": Owner.STAGE_BEFORE}
+    engine = Engine(plan_of({"a": (), "a-first": (), "b": ("a",)}, **{"a-first": part}))
+    engine.start()
+    jumped: list[str] = []
+
+    def answer(work: Work, step: Advance) -> None:
+        if work.ref == "b" and not jumped:
+            jumped.append("b")
+            step.jump("b", "a", {}, {})
+        else:
+            well(work, step)
+
+    engine.drain(answer)
+    assert engine.run.status is S.SUCCEEDED
+    assert engine.stages["a-first"].incarnation == 2
+
+
+def test_cancelling_a_workflow_does_not_make_it_fail_by_way_of_a_part() -> None:
+    part = {"parent": "a", "owner": Owner.STAGE_BEFORE}
+    engine = Engine(plan_of({"a": (), "0-first": ()}, **{"0-first": part}))
+    engine.start()
+    engine.step(lambda step: step.cancel("no", "ann"))
+    assert engine.run.status is S.CANCELED
+    assert engine.statuses() == {"a": S.CANCELED, "0-first": S.CANCELED}
+
+
+def test_only_a_stage_that_has_ended_and_is_whole_can_be_restarted() -> None:
+    part = {"parent": "a", "owner": Owner.STAGE_BEFORE}
+    engine = Engine(plan_of({"a": (), "first": ()}, first=part))
+    engine.start()
+    with pytest.raises(TaskError, match="RUNNING"):
+        engine.step(lambda step: restart(step, ["a"], "ann"))
+    with pytest.raises(TaskError, match="part of 'a'"):
+        engine.step(lambda step: restart(step, ["first"], "ann"))
+
+
+def test_a_restart_runs_everything_after_the_stage_again_and_nothing_else() -> None:
+    engine = Engine(plan_of({"a": (), "x": (), "b": ("a",), "c": ("b", "x")}))
+    engine.start()
+    engine.drain(well)
+    engine.step(lambda step: restart(step, ["b"], "ann"))
+    assert engine.run.status is S.RUNNING
+    ran: list[str] = []
+
+    def noted(work: Work, step: Advance) -> None:
+        ran.append(work.ref)
+        well(work, step)
+
+    engine.drain(noted)
+    assert (engine.run.status, ran) == (S.SUCCEEDED, ["b", "c"])
+    assert {ref: one.incarnation for ref, one in engine.stages.items()} == {"a": 1, "x": 1, "b": 2, "c": 2}
+
+
+def test_a_restart_after_a_failure_takes_up_what_the_failure_cut_off() -> None:
+    engine = Engine(plan_of({"a": (), "b": (), "c": ("b",)}))
+    engine.start()
+    engine.step(lambda step: step.fail("a", {"type": "X", "message": "no"}))
+    assert engine.statuses() == {"a": S.TERMINAL, "b": S.CANCELED, "c": S.SKIPPED}
+    engine.step(lambda step: restart(step, ["a"], "ann"))
+    engine.drain(well)
+    assert engine.run.status is S.SUCCEEDED
+    assert set(engine.statuses().values()) == {S.SUCCEEDED}

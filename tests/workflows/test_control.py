@@ -1,0 +1,298 @@
+"""What operators do to workflows: pause and resume, restart and retry, skip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.errors import InvalidStateTransitionError, TaskError, WorkflowNotFoundError
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.store.codec import from_json
+from holdfast.store.port import Store
+from holdfast.store.query import equal
+from holdfast.testing.clock import ManualClock
+from holdfast.workflows.calling import current_task
+from holdfast.workflows.functions import task, workflow
+from holdfast.workflows.owner import SyntheticStageOwner
+from holdfast.workflows.records import EVENT, ITEM
+from holdfast.workflows.result import TaskResult
+from holdfast.workflows.waiting import sleep, wait_signal
+from holdfast.workflows.worker import WorkflowWorker
+from holdfast.workflows.workflows import Workflows
+from tests.workflows.journal import Journal, stage, start
+
+S = WorkflowStatus
+
+
+@pytest.fixture
+def journal(flows: Workflows) -> Journal:
+    return Journal(flows)
+
+
+@task
+def echo(value: Any) -> Any:
+    return value
+
+
+@workflow
+def slept() -> Any:
+    return echo("woken", after=sleep(60))  # type: ignore[call-arg]  # the engine takes it, not the function
+
+
+@workflow
+def asked() -> Any:
+    return echo(wait_signal("answer"))
+
+
+def test_a_paused_workflow_begins_nothing_until_it_is_resumed(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    run = start(flows, stage("a"), stage("b", "a"))
+    flows.pause(run.id, by="ann")
+    assert (worker.run_once(), run.status, journal.ran) == (0, S.PAUSED, [])
+    flows.resume(run.id)
+    worker.run_once()
+    assert (run.status, journal.ran) == (S.SUCCEEDED, ["a", "b"])
+
+
+def test_what_runs_when_a_workflow_is_paused_ends_and_its_result_counts(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    @task
+    def pauses() -> str:
+        here = current_task()
+        assert here is not None
+        flows.pause(here.workflow_id)
+        return "left"
+
+    @workflow
+    def held() -> Any:
+        return echo(pauses())
+
+    run = flows.start(held)
+    worker.run_once()
+    assert run.status is S.PAUSED
+    assert flows.stages(run.id) == {"pauses": S.SUCCEEDED, "echo": S.RUNNING}
+    assert worker.run_once() == 0
+    flows.resume(run.id)
+    worker.run_once()
+    assert run.result(0) == "left"
+
+
+def test_a_workflow_whose_last_task_ends_while_it_is_paused_ends_when_it_is_resumed(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    @task
+    def last() -> int:
+        here = current_task()
+        assert here is not None
+        flows.pause(here.workflow_id)
+        return 1
+
+    run = flows.start(workflow(name="only-last")(lambda: last()))
+    worker.run_once()
+    assert run.status is S.PAUSED
+    flows.resume(run.id)
+    assert run.result(0) == 1
+
+
+def test_a_wait_keeps_its_time_through_a_pause(flows: Workflows, worker: WorkflowWorker, clock: ManualClock) -> None:
+    run = flows.start(slept)
+    worker.run_once()
+    flows.pause(run.id)
+    clock.advance(30)
+    flows.resume(run.id)
+    clock.advance(29)
+    worker.run_once()
+    assert flows.stages(run.id)["sleep"] is S.SUSPENDED
+    clock.advance(1)
+    worker.run_once()
+    assert run.result(0) == "woken"
+
+
+def test_a_time_that_runs_out_during_a_pause_has_run_out_when_it_ends(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock
+) -> None:
+    run = flows.start(slept)
+    worker.run_once()
+    flows.pause(run.id)
+    clock.advance(3600)
+    assert worker.run_once() == 0
+    flows.resume(run.id)
+    worker.run_once()
+    assert run.result(0) == "woken"
+
+
+def test_a_signal_reaches_a_paused_workflow_and_what_it_starts_is_held(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    run = flows.start(asked)
+    worker.run_once()
+    flows.pause(run.id)
+    assert flows.signal(run.id, "answer", 42)
+    assert worker.run_once() == 0
+    flows.resume(run.id)
+    worker.run_once()
+    assert run.result(0) == 42
+
+
+def test_the_work_of_a_dead_worker_is_held_if_its_workflow_is_paused(
+    flows: Workflows, worker_of: Any, store: Store, clock: ManualClock
+) -> None:
+    run = flows.start(slept)
+    worker_of().run_once()
+    clock.advance(60)
+    [item] = store.page(ITEM, equal(workflow=run.id))
+    dead = worker_of()
+    dead.presence.show()
+    store.claim(
+        ITEM,
+        equal(id=item.id),
+        lambda one: one._replace(version=one.version + 1, owner=dead.presence.id, due_at=None),
+        limit=1,
+    )
+    flows.pause(run.id)
+    clock.advance(60)
+    worker_of().run_once()
+    assert flows.stages(run.id)["sleep"] is S.SUSPENDED
+    flows.resume(run.id)
+    worker_of().run_once()
+    assert run.result(0) == "woken"
+
+
+def test_a_paused_workflow_can_be_cancelled(flows: Workflows, worker: WorkflowWorker) -> None:
+    run = flows.start(slept)
+    worker.run_once()
+    flows.pause(run.id)
+    flows.cancel(run.id)
+    assert (run.status, flows.stages(run.id)["sleep"]) == (S.CANCELED, S.CANCELED)
+
+
+def test_to_pause_or_resume_twice_changes_nothing_and_what_has_ended_refuses_both(
+    flows: Workflows, worker: WorkflowWorker, store: Store
+) -> None:
+    run = flows.start(slept)
+    flows.pause(run.id, by="ann", reason="night")
+    version = run.record.version
+    flows.pause(run.id, by="bob")
+    assert run.record.version == version
+    paused = from_json(run.record.about)["paused"]
+    assert (paused["paused_by"], paused["reason"]) == ("ann", "night")
+    flows.resume(run.id, by="bob")
+    flows.resume(run.id, by="cid")
+    assert from_json(run.record.about)["paused"]["resumed_by"] == "bob"
+    assert [one["type"] for one in _log(store, run.id)][-2:] == ["workflow_paused", "workflow_resumed"]
+    flows.cancel(run.id)
+    for act in (flows.pause, flows.resume):
+        with pytest.raises(InvalidStateTransitionError):
+            act(run.id)
+    with pytest.raises(WorkflowNotFoundError):
+        flows.pause("nowhere")
+
+
+def test_a_workflow_that_failed_runs_again_from_the_stage_that_is_restarted(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, store: Store
+) -> None:
+    journal.answers["b"] = [TaskResult.terminal("no")]
+    run = start(flows, stage("a"), stage("b", "a"), stage("c", "b"))
+    worker.run_once()
+    assert (run.status, flows.stages(run.id)["c"]) == (S.TERMINAL, S.SKIPPED)
+    flows.restart(run.id, "b", by="ann")
+    assert (run.status, run.record.reason, run.record.ended_at) == (S.RUNNING, None, None)
+    worker.run_once()
+    assert (run.status, journal.ran) == (S.SUCCEEDED, ["a", "b", "b", "c"])
+    assert {"type": "restarted", "stages": ["b"], "reset": ["b", "c"], "by": "ann"} in _log(store, run.id)
+
+
+def test_a_retry_restarts_what_failed_and_what_the_failure_cut_off(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    journal.answers |= {"a": [TaskResult.terminal("no")], "w": [TaskResult.wait_signal("go")]}
+    run = start(flows, stage("w"), stage("a", "w", join_type="DISCRIMINATOR"), stage("first"), stage("b", "first"))
+    worker.run_once()
+    flows.signal(run.id, "go")
+    worker.run_once()
+    assert run.status is S.TERMINAL
+    again = flows.retry(run.id)
+    worker.run_once()
+    assert again.status is S.SUCCEEDED
+    assert [journal.ran.count(ref) for ref in ("first", "b", "a")] == [1, 1, 2]
+
+
+def test_a_restart_while_a_workflow_runs_takes_back_what_is_after_it(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, store: Store
+) -> None:
+    journal.answers["b"] = [TaskResult.wait_signal("go")]
+    run = start(flows, stage("a"), stage("b", "a"))
+    worker.run_once()
+    flows.restart(run.id, "a")
+    assert [item.ref for item in store.page(ITEM, equal(workflow=run.id))] == ["a"]
+    worker.run_once()
+    assert (run.status, journal.ran) == (S.SUCCEEDED, ["a", "b", "a", "b"])
+
+
+def test_a_restart_runs_the_parts_of_a_stage_again(flows: Workflows, worker: WorkflowWorker, journal: Journal) -> None:
+    whole = stage("whole")
+    first = stage("first", parent_stage_id=whole.id, synthetic_stage_owner=SyntheticStageOwner.STAGE_BEFORE)
+    run = start(flows, whole, first)
+    worker.run_once()
+    flows.restart(run.id, "whole")
+    worker.run_once()
+    assert (run.status, journal.ran) == (S.SUCCEEDED, ["first", "whole"] * 2)
+
+
+def test_what_cannot_be_restarted_says_why(flows: Workflows, worker: WorkflowWorker, journal: Journal) -> None:
+    journal.answers["a"] = [TaskResult.wait_signal("go")]
+    run = start(flows, stage("a"), stage("b", "a"))
+    worker.run_once()
+    with pytest.raises(TaskError, match="'a' is SUSPENDED"):
+        flows.restart(run.id, "a")
+    with pytest.raises(TaskError, match="no stage of it has failed"):
+        flows.retry(run.id)
+    with pytest.raises(WorkflowNotFoundError, match=r"no stage 'z'; there are a, b"):
+        flows.restart(run.id, "z")
+    flows.cancel(run.id)
+    with pytest.raises(InvalidStateTransitionError, match="CANCELED"):
+        flows.restart(run.id, "a")
+
+
+def test_the_idempotency_key_of_a_restarted_task_is_a_new_one(flows: Workflows, worker: WorkflowWorker) -> None:
+    @task
+    def named() -> str:
+        here = current_task()
+        assert here is not None
+        return here.idempotency_key
+
+    run = flows.start(workflow(name="only-named")(lambda: named()))
+    worker.run_once()
+    first = run.result(0)
+    flows.restart(run.id, "named")
+    worker.run_once()
+    assert (first, run.result(0)) == (f"{run.id}.named.1.0", f"{run.id}.named.2.0")
+
+
+def test_a_stage_is_skipped_when_its_turn_comes(flows: Workflows, worker: WorkflowWorker, journal: Journal) -> None:
+    run = start(flows, stage("a"), stage("b", "a"), stage("c", "b"))
+    flows.skip(run.id, "b", by="ann")
+    assert flows.stages(run.id)["b"] is S.NOT_STARTED
+    worker.run_once()
+    assert (run.status, journal.ran, flows.stages(run.id)["b"]) == (S.SUCCEEDED, ["a", "c"], S.SKIPPED)
+
+
+def test_a_stage_that_waits_can_be_skipped_and_the_rest_goes_on(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, store: Store
+) -> None:
+    journal.answers["a"] = [TaskResult.wait_signal("never")]
+    run = start(flows, stage("a"), stage("b", "a"))
+    worker.run_once()
+    flows.skip(run.id, "a")
+    worker.run_once()
+    assert (run.status, journal.ran) == (S.SUCCEEDED, ["a", "b"])
+    assert store.page(ITEM, equal(workflow=run.id)) == []
+    with pytest.raises(TaskError, match="SKIPPED"):
+        flows.skip(run.id, "a")
+
+
+def _log(store: Store, id: str) -> list[dict[str, Any]]:
+    return [one for record in store.page(EVENT, equal(workflow=id), by="id") for one in from_json(record.events)]

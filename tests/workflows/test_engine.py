@@ -1,0 +1,322 @@
+"""What the engine does when something cannot be done: it says so, and holds up nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Retry
+from holdfast.errors import TaskError, TransientError
+from holdfast.machine.run import Wait
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.store.port import Delete, Store, Swap
+from holdfast.store.query import equal
+from holdfast.store.record import evolve
+from holdfast.testing.clock import ManualClock
+from holdfast.workflows.cancel import current_task_token
+from holdfast.workflows.config import BulkheadConfig, ResilienceConfig
+from holdfast.workflows.functions import task, workflow
+from holdfast.workflows.model import Workflow
+from holdfast.workflows.multi_instance import MultiInstanceConfig
+from holdfast.workflows.presence import MOST_CRASHES
+from holdfast.workflows.records import DEFINITION, ITEM, WORKFLOW
+from holdfast.workflows.result import TaskResult
+from holdfast.workflows.runs import Blueprints, Runs
+from holdfast.workflows.settling import DEAD, Settlement, Settling
+from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task import Task
+from holdfast.workflows.task_run import TaskExecution
+from holdfast.workflows.worker import WorkflowWorker
+from holdfast.workflows.workflows import Workflows
+from tests.workflows.gates import Gate, until
+from tests.workflows.journal import Journal, stage, start
+
+S = WorkflowStatus
+
+
+@task
+def fine(number: int = 0) -> int:
+    return number + 1
+
+
+def only(one: Any) -> Any:
+    return workflow(name=f"only-{one.name}")(lambda: one())
+
+
+def test_an_answer_that_cannot_be_stored_fails_its_own_task_only(flows: Workflows, worker: WorkflowWorker) -> None:
+    @task
+    def odd() -> Any:
+        raise TransientError("again", context_update={"handle": object()})
+
+    bad, good = flows.start(only(odd)), flows.start(only(fine))
+    worker.run_once()
+    assert good.result(0) == 1
+    with pytest.raises(TaskError, match="context_update"):
+        bad.result(0)
+
+
+def test_an_exception_that_cannot_say_what_it_is_fails_its_task(flows: Workflows, worker: WorkflowWorker) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    @task
+    def breaks() -> None:
+        raise Mute
+
+    run = flows.start(only(breaks))
+    worker.run_once()
+    assert run.status is S.TERMINAL
+
+
+def test_a_guard_that_is_not_there_fails_its_task(flows: Workflows, worker: WorkflowWorker) -> None:
+    guarded = task(name="guarded", guard="nowhere")(lambda: None)
+    run = flows.start(only(guarded))
+    worker.run_once()
+    with pytest.raises(TaskError, match="nowhere"):
+        run.result(0)
+
+
+def test_a_step_that_the_machine_refuses_fails_its_stage_and_nobody_elses(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    def hostile(stage: StageExecution) -> TaskResult:
+        result = TaskResult.success({"a": 1})
+        object.__setattr__(result, "outputs", {"a": {1, 2}})  # past every check, as a bug of ours would be
+        return result
+
+    flows.registry.register("hostile", hostile)
+    stage = StageExecution.create("hostile", "a", "a", tasks=[TaskExecution.create("a", "hostile")])
+    bad = flows.start(Workflow.create("shop", "odd", [stage]))
+    good = [flows.start(only(fine)) for _ in range(3)]
+    worker.run_once()
+    assert [run.result(0) for run in good] == [1, 1, 1]
+    assert bad.status is S.TERMINAL
+
+
+def test_a_definition_that_nobody_understands_is_put_aside(flows: Workflows, store: Store, worker_of: Any) -> None:
+    bad, good = flows.start(only(fine)), flows.start(workflow(name="other")(lambda: fine(4)))
+    [record] = store.get(DEFINITION, [flows.record(bad.id).definition])
+    assert record is not None
+    store.commit([Swap(DEFINITION, record, evolve(record, graph='{"stages": 7}'))])
+    stranger = Workflows(store, clock=flows._clock)
+    stranger.register(fine)
+    worker = stranger.worker()
+    worker.run_once()
+    worker.close()
+    assert good.result(0) == 5
+    [item] = store.page(ITEM)
+    assert (item.kind, item.workflow, item.owner, item.due_at) == (DEAD, bad.id, None, None)
+
+
+def test_the_item_of_a_workflow_that_is_gone_goes_too(flows: Workflows, store: Store, worker: WorkflowWorker) -> None:
+    run = flows.start(only(fine))
+    store.commit([Delete(WORKFLOW, flows.record(run.id))])
+    worker.run_once()
+    assert store.page(ITEM) == []
+
+
+def test_a_failure_cancels_what_others_run_and_reads_what_it_needs(flows: Workflows, worker: WorkflowWorker) -> None:
+    @task
+    def breaks() -> None:
+        raise ValueError("no")
+
+    @workflow
+    def wide() -> Any:
+        branches = [fine(after=[fine(number)]) for number in range(5)]  # type: ignore[call-arg]  # the engine takes it, not the function
+        return fine(after=[*branches, breaks(after=branches[:1])])  # type: ignore[call-arg]  # the engine takes it, not the function
+
+    run = flows.start(wide)
+    worker.run_once()
+    assert run.status is S.TERMINAL
+    assert not [status for status in flows.stages(run.id).values() if not status.is_complete]
+
+
+def test_an_item_whose_workers_die_again_and_again_fails_its_task(
+    flows: Workflows, store: Store, worker: WorkflowWorker
+) -> None:
+    run = flows.start(only(fine))
+    [item] = store.page(ITEM)
+    store.commit([Swap(ITEM, item, evolve(item, crashes=MOST_CRASHES))])
+    worker.run_once()
+    with pytest.raises(TaskError, match=f"{MOST_CRASHES} workers died"):
+        run.result(0)
+
+
+def test_a_task_that_takes_too_long_fails_and_its_late_result_counts_no_more(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock
+) -> None:
+    gate = Gate("late")
+    slow = task(name="slow", timeout=30)(gate)
+    run = flows.start(only(slow))
+    thread = threading.Thread(target=worker.run_once)
+    thread.start()
+    gate.entered()
+    clock.advance(30)
+    thread.join(20)
+    with pytest.raises(TaskError, match=r"slow.*30 s"):
+        run.result(0)
+    assert worker.stats()["slow"]["abandoned"] == 1
+    gate.open()
+    until(lambda: worker.stats()["slow"]["abandoned"] == 0)
+    assert run.status is S.TERMINAL
+
+
+def test_a_task_with_a_policy_is_tried_again_after_a_timeout(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock
+) -> None:
+    begun: list[int] = []
+
+    @task(timeout=30, retry=Retry(attempts=2, base=1))
+    async def slow() -> str:
+        begun.append(1)
+        if len(begun) == 1:
+            await asyncio.Event().wait()
+        return "second"
+
+    run = flows.start(only(slow))
+    thread = threading.Thread(target=worker.run_once)
+    thread.start()
+    until(lambda: begun)
+    clock.advance(30)
+    thread.join(20)
+    clock.advance(60)
+    worker.run_once()
+    assert run.result(0) == "second"
+
+
+def test_on_timeout_may_leave_a_result(flows: Workflows, worker: WorkflowWorker, clock: ManualClock) -> None:
+    gate = Gate()
+
+    class Slow(Task):
+        def execute(self, stage: StageExecution) -> TaskResult:
+            gate()
+            return TaskResult.success()
+
+        def on_timeout(self, stage: StageExecution) -> TaskResult:
+            return TaskResult.success({"instead": stage.ref_id})
+
+    flows.registry.register("slow", Slow)
+    tasks = [TaskExecution.create("slow", "slow", timeout=5)]
+    run = flows.start(Workflow.create("shop", "late", [StageExecution.create("slow", "a", "a", tasks=tasks)]))
+    thread = threading.Thread(target=worker.run_once)
+    thread.start()
+    gate.entered()
+    clock.advance(5)
+    thread.join(20)
+    gate.open()
+    assert run.status is S.SUCCEEDED
+
+
+def test_cancelling_a_workflow_tells_its_running_tasks(flows: Workflows, worker: WorkflowWorker) -> None:
+    begun, heard = threading.Semaphore(0), []
+
+    @task
+    def patient() -> None:
+        begun.release()
+        token = current_task_token()
+        until(lambda: token.cancelled)
+        heard.append(True)
+
+    @task
+    async def forever() -> None:
+        begun.release()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            heard.append(True)
+            raise
+
+    @workflow
+    def both() -> Any:
+        return [patient(), forever()]
+
+    run = flows.start(both)
+    thread = threading.Thread(target=worker.run_once)
+    thread.start()
+    assert begun.acquire(timeout=20)
+    assert begun.acquire(timeout=20)
+    flows.cancel(run.id, "not wanted")
+    thread.join(20)
+    assert (heard, run.status) == ([True, True], S.CANCELED)
+
+
+def test_a_slow_type_takes_no_more_than_its_slots_and_holds_up_no_other(
+    flows: Workflows, store: Store, worker_of: Callable[..., WorkflowWorker]
+) -> None:
+    gate = Gate("slow")
+    slow = task(name="slow")(gate)
+    worker = worker_of(bulkheads=ResilienceConfig(bulkheads=(("slow", BulkheadConfig(2)),)))
+    stuck = [flows.start(only(slow)) for _ in range(5)]
+    quick = [flows.start(only(fine)) for _ in range(5)]
+    thread = threading.Thread(target=worker.run_once)
+    thread.start()
+    gate.entered(2)
+    until(lambda: all(run.status is S.SUCCEEDED for run in quick))
+    assert len([item for item in store.page(ITEM) if item.owner is not None]) == 2
+    gate.open()
+    thread.join(20)
+    assert [run.result(0) for run in stuck] == ["slow"] * 5
+
+
+@pytest.mark.parametrize("interrupt", [SystemExit, KeyboardInterrupt])
+def test_a_task_that_ends_the_program_stops_the_worker_and_its_item_is_anybodys(
+    flows: Workflows, store: Store, worker: WorkflowWorker, worker_of: Callable[..., WorkflowWorker], interrupt: Any
+) -> None:
+    calls: list[int] = []
+
+    @task
+    def leaves() -> str:
+        calls.append(1)
+        if len(calls) == 1:
+            raise interrupt(3)
+        return "carried on"
+
+    run = flows.start(only(leaves))
+    with pytest.raises(interrupt):
+        worker.run_once()
+    [item] = store.page(ITEM)
+    assert (item.owner, item.attempt, item.crashes) == (None, 1, 0)
+    assert item.due_at is not None
+    worker_of().run_once()
+    assert run.result(0) == "carried on"
+
+
+def test_two_engines_that_write_to_one_workflow_both_get_through(
+    flows: Workflows, worker_of: Callable[..., WorkflowWorker]
+) -> None:
+    @workflow
+    def wide() -> Any:
+        return [fine(number) for number in range(40)]
+
+    runs = [flows.start(wide) for _ in range(3)]
+    threads = [threading.Thread(target=worker_of(threads=2).run_once) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [run.result(0) for run in runs] == [list(range(1, 41))] * 3
+
+
+def test_what_an_instance_leaves_to_do_is_gone_if_another_one_ends_the_stage_in_the_same_transaction(
+    flows: Workflows, store: Store
+) -> None:
+    Journal(flows)
+    config = MultiInstanceConfig(count=3, join_threshold=2, cancel_remaining=True)
+    run = start(flows, stage("m", mi_config=config), stage("z", "m"))
+    mine = store.claim(ITEM, equal(workflow=run.id), lambda item: evolve(item, owner="me", due_at=None), limit=9)
+    nothing: Any = lambda *_: None  # noqa: E731
+    runs = Runs(store, Blueprints(store))
+    settling = Settling(
+        store, runs, owner=lambda: "me", room=lambda _: 0, hand_out=nothing, settled=nothing, told=nothing
+    )
+    waits, first, second = mine
+    settling.put(Settlement(waits, lambda step: step.suspend(waits.ref, Wait("never", None, True))))
+    settling.put(Settlement(first, lambda step: step.succeed(first.ref, {}, {})))
+    settling.put(Settlement(second, lambda step: step.succeed(second.ref, {}, {})))
+    settling.flush()
+    assert [item.ref for item in store.page(ITEM, equal(workflow=run.id))] == ["z"]

@@ -1,0 +1,401 @@
+"""Workflows made of plain functions: what is run, in which order, with which arguments, and how often."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import Retry
+from holdfast.errors import PermanentError, TaskError, TransientError, WorkflowDefinitionError, WorkflowNotFoundError
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.testing.clock import ManualClock
+from holdfast.workflows.calling import current_task
+from holdfast.workflows.functions import task, workflow
+from holdfast.workflows.waiting import sleep, wait_signal
+from holdfast.workflows.worker import WorkflowWorker
+from holdfast.workflows.workflows import Workflows
+
+S = WorkflowStatus
+
+
+@task
+def charge(order: dict[str, Any]) -> dict[str, Any]:
+    return {"paid": order["id"]}
+
+
+@task
+async def pack(order: dict[str, Any]) -> str:
+    return f"box {order['id']}"
+
+
+@task
+def ship(order: dict[str, Any], box: str, receipt: dict[str, Any]) -> str:
+    return f"{box}, receipt {receipt['paid']}"
+
+
+@workflow
+def fulfil(order: dict[str, Any]) -> Any:
+    receipt = charge(order)
+    return ship(order, pack(order), receipt)  # type: ignore[arg-type]  # what it gives, not its coroutine
+
+
+def test_what_one_task_leaves_is_the_argument_of_the_next(flows: Workflows, worker: WorkflowWorker) -> None:
+    run = flows.start(fulfil, {"id": 7})
+    assert run.status is S.RUNNING
+    worker.run_once()
+    assert run.result(0) == "box 7, receipt 7"
+
+
+def test_outside_of_a_workflow_a_task_is_its_function() -> None:
+    assert charge({"id": 3}) == {"paid": 3}
+
+
+def test_a_part_of_what_a_task_leaves_can_be_given_on(flows: Workflows, worker: WorkflowWorker) -> None:
+    @task
+    def both() -> dict[str, Any]:
+        return {"left": [1, 2], "right": "r"}
+
+    @task
+    def join(one: int, many: list[Any], named: dict[str, Any]) -> list[Any]:
+        return [one, many, named]
+
+    @workflow
+    def parts() -> Any:
+        found = both()
+        return join(found["left"][1], [found["right"], 0], {"right": found["right"]})
+
+    run = flows.start(parts)
+    worker.run_once()
+    assert run.result(0) == [2, ["r", 0], {"right": "r"}]
+
+
+def test_a_task_that_is_called_twice_is_two_stages(flows: Workflows, worker: WorkflowWorker) -> None:
+    @workflow
+    def twice(a: dict[str, Any], b: dict[str, Any]) -> Any:
+        return [charge(a), charge(b, ref="second")]  # type: ignore[call-arg]  # the engine takes it, not the function
+
+    run = flows.start(twice, {"id": 1}, {"id": 2})
+    worker.run_once()
+    assert run.result(0) == [{"paid": 1}, {"paid": 2}]
+
+
+def test_after_makes_a_stage_wait_without_taking_anything(flows: Workflows, worker: WorkflowWorker) -> None:
+    order: list[str] = []
+
+    @task
+    def first() -> None:
+        order.append("first")
+
+    @task
+    def second() -> None:
+        order.append("second")
+
+    @workflow
+    def one_by_one() -> Any:
+        return second(after=first())  # type: ignore[call-arg]  # the engine takes it, not the function
+
+    run = flows.start(one_by_one)
+    worker.run_once()
+    assert (run.result(0), order) == (None, ["first", "second"])
+
+
+def test_the_same_key_gives_the_first_workflow_and_another_input_is_refused(flows: Workflows) -> None:
+    run = flows.start(fulfil, {"id": 7}, idempotency_key="order-7")
+    assert flows.start(fulfil, {"id": 7}, idempotency_key="order-7").id == run.id
+    with pytest.raises(WorkflowDefinitionError, match=r"order-7.*another input"):
+        flows.start(fulfil, {"id": 8}, idempotency_key="order-7")
+
+
+def test_a_transient_error_is_tried_again_after_its_own_time(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock
+) -> None:
+    attempts: list[int] = []
+
+    @task
+    def shaky() -> str:
+        here = current_task()
+        assert here is not None
+        attempts.append(here.attempt)
+        if here.attempt < 3:
+            raise TransientError("not yet", retry_after=60)
+        return here.idempotency_key
+
+    run = flows.start(_only(shaky))
+    worker.run_once()
+    assert attempts == [1]
+    clock.advance(59)
+    worker.run_once()
+    assert attempts == [1]
+    clock.advance(1)
+    worker.run_once()
+    clock.advance(60)
+    worker.run_once()
+    assert attempts == [1, 2, 3]
+    assert run.result(0) == f"{run.id}.shaky.1.0"
+
+
+def test_without_a_policy_other_exceptions_are_final(flows: Workflows, worker: WorkflowWorker) -> None:
+    calls: list[int] = []
+
+    @task
+    def breaks() -> None:
+        calls.append(1)
+        raise ValueError("no such order")
+
+    run = flows.start(_only(breaks))
+    worker.run_once()
+    assert (run.status, len(calls)) == (S.TERMINAL, 1)
+    with pytest.raises(TaskError, match="no such order"):
+        run.result(0)
+
+
+@pytest.mark.parametrize(("error", "calls"), [(OSError("down"), 3), (PermanentError("never"), 1)])
+def test_with_a_policy_everything_but_a_permanent_error_is_tried_again(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock, error: Exception, calls: int
+) -> None:
+    made: list[int] = []
+
+    @task(retry=Retry(attempts=3, base=1))
+    def breaks() -> None:
+        made.append(1)
+        raise error
+
+    run = flows.start(_only(breaks))
+    for _ in range(4):
+        worker.run_once()
+        clock.advance(30)
+    assert (run.status, len(made)) == (S.TERMINAL, calls)
+
+
+def test_a_result_that_is_not_json_fails_the_task_and_says_where(flows: Workflows, worker: WorkflowWorker) -> None:
+    @task
+    def odd() -> Any:
+        return {"handle": object()}
+
+    run = flows.start(_only(odd))
+    worker.run_once()
+    with pytest.raises(TaskError, match="handle"):
+        run.result(0)
+
+
+def test_a_failure_skips_what_comes_after_it_and_cancels_what_waits(flows: Workflows, worker: WorkflowWorker) -> None:
+    @task
+    def breaks() -> None:
+        raise ValueError("no")
+
+    @workflow
+    def half() -> Any:
+        wait_signal("never")
+        return charge({"id": 1}, after=breaks())  # type: ignore[call-arg]  # the engine takes it, not the function
+
+    run = flows.start(half)
+    worker.run_once()
+    assert run.status is S.TERMINAL
+    assert flows.stages(run.id) == {"wait_signal": S.CANCELED, "breaks": S.TERMINAL, "charge": S.SKIPPED}
+
+
+def test_a_sleep_holds_nobody(flows: Workflows, worker: WorkflowWorker, clock: ManualClock) -> None:
+    @workflow
+    def later() -> Any:
+        return charge({"id": 1}, after=sleep(30 * 86400))  # type: ignore[call-arg]  # the engine takes it, not the function
+
+    run = flows.start(later)
+    worker.run_once()
+    assert flows.stages(run.id)["sleep"] is S.SUSPENDED
+    clock.advance(30 * 86400)
+    worker.run_once()
+    assert run.result(0) == {"paid": 1}
+
+
+@workflow
+def approved() -> Any:
+    return wait_signal("approved", timeout=60)
+
+
+def test_a_signal_lets_a_stage_go_on_with_its_value(flows: Workflows, worker: WorkflowWorker) -> None:
+    run = flows.start(approved)
+    worker.run_once()
+    assert flows.signal(run.id, "approved", {"by": "ann"})
+    assert run.result(0) == {"by": "ann"}
+
+
+def test_a_signal_that_comes_early_is_kept(flows: Workflows, worker: WorkflowWorker) -> None:
+    run = flows.start(approved)
+    assert not flows.signal(run.id, "approved", 1)
+    worker.run_once()
+    assert run.result(0) == 1
+
+
+def test_a_signal_that_does_not_come_in_time_fails_the_stage(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock
+) -> None:
+    run = flows.start(approved)
+    worker.run_once()
+    clock.advance(60)
+    worker.run_once()
+    with pytest.raises(TaskError, match="approved"):
+        run.result(0)
+
+
+def test_a_signal_to_a_workflow_that_has_ended_is_refused(flows: Workflows, worker: WorkflowWorker) -> None:
+    run = flows.start(fulfil, {"id": 1})
+    worker.run_once()
+    with pytest.raises(TaskError, match="SUCCEEDED"):
+        flows.signal(run.id, "approved")
+
+
+def test_a_cancelled_workflow_runs_nothing_more(flows: Workflows, worker: WorkflowWorker) -> None:
+    run = flows.start(approved)
+    worker.run_once()
+    flows.cancel(run.id, "not wanted", by="ann")
+    assert run.status is S.CANCELED
+    assert worker.run_once() == 0
+    flows.cancel(run.id, "again")
+    assert flows.record(run.id).reason == "not wanted"
+
+
+def test_what_a_task_leaves_after_its_workflow_was_cancelled_counts_no_more(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    @task
+    def cancels() -> str:
+        here = current_task()
+        assert here is not None
+        flows.cancel(here.workflow_id)
+        return "late"
+
+    run = flows.start(_only(cancels))
+    worker.run_once()
+    assert run.status is S.CANCELED
+    assert flows.stages(run.id) == {"cancels": S.CANCELED}
+
+
+def test_bad_definitions_are_refused_at_the_start(flows: Workflows) -> None:
+    @workflow
+    def nothing() -> None:
+        return None
+
+    @workflow
+    def asks() -> Any:
+        return charge({"id": 1}) or pack({"id": 2})
+
+    @workflow
+    def wrong() -> Any:
+        return charge()  # type: ignore[call-arg]
+
+    with pytest.raises(WorkflowDefinitionError, match="calls no task"):
+        flows.start(nothing)
+    with pytest.raises(TypeError, match="not known before the workflow runs"):
+        flows.start(asks)
+    with pytest.raises(WorkflowDefinitionError, match="order"):
+        flows.start(wrong)
+    with pytest.raises(WorkflowDefinitionError, match="order"):
+        flows.start(fulfil)
+    with pytest.raises(WorkflowNotFoundError, match="nowhere"):
+        flows.get("nowhere")
+
+
+def test_two_tasks_cannot_have_one_name(flows: Workflows) -> None:
+    flows.register(charge)
+    with pytest.raises(WorkflowDefinitionError, match="charge"):
+        flows.register(task(name="charge")(lambda: None))
+
+
+def test_a_worker_leaves_alone_what_it_does_not_know(flows: Workflows, worker_of: Any, store: Any) -> None:
+    stranger = Workflows(store, clock=flows._clock).worker()
+    run = flows.start(fulfil, {"id": 1})
+    assert stranger.run_once() == 0
+    worker_of().run_once()
+    assert run.result(0) == "box 1, receipt 1"
+    stranger.close()
+
+
+def _only(one: Any) -> Any:
+    return workflow(name=f"only-{one.name}")(lambda: one())
+
+
+def test_a_timedelta_is_as_good_as_seconds_in_a_body(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock
+) -> None:
+    @workflow
+    def later() -> Any:
+        slept = sleep(timedelta(hours=1))
+        limit = timedelta(minutes=1)
+        return wait_signal("go", limit, "continue", after=slept)  # type: ignore[call-arg]  # the engine takes it, not the function
+
+    run = flows.start(later)
+    for seconds, stages in (
+        (3599, {"sleep": S.SUSPENDED, "wait_signal": S.NOT_STARTED}),
+        (1, {"sleep": S.SUCCEEDED, "wait_signal": S.SUSPENDED}),
+        (59, {"sleep": S.SUCCEEDED, "wait_signal": S.SUSPENDED}),
+        (1, {"sleep": S.SUCCEEDED, "wait_signal": S.SUCCEEDED}),
+    ):
+        worker.run_once()
+        clock.advance(seconds)
+        worker.run_once()
+        assert flows.stages(run.id) == stages
+    assert run.status is S.SUCCEEDED
+
+
+def test_a_timedelta_in_a_list_or_an_input_becomes_seconds_too(flows: Workflows, worker: WorkflowWorker) -> None:
+    @task
+    def shown(*values: Any) -> list[Any]:
+        return list(values)
+
+    @workflow
+    def spans(limit: timedelta, name: str) -> Any:
+        return shown(limit, [timedelta(minutes=1), name], {"least": [timedelta(milliseconds=1)]})
+
+    runs = [flows.start(spans, timedelta(seconds=number), "n") for number in (2, 3)]
+    worker.run_once()
+    assert [run.result(0) for run in runs] == [[n, [60.0, "n"], {"least": [0.001]}] for n in (2.0, 3.0)]
+    assert len({flows.record(run.id).definition for run in runs}) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (fulfil.function, "decorate it with @workflow"),
+        (charge, "call it in a function with @workflow"),
+        (7, "the name of one that was added"),
+    ],
+)
+def test_what_is_no_workflow_is_refused_with_what_to_do(flows: Workflows, given: Any, says: str) -> None:
+    with pytest.raises(WorkflowDefinitionError, match=says) as caught:
+        flows.start(given, {"id": 1})
+    assert caught.value.code == "not_a_workflow"
+
+
+def test_an_added_function_that_makes_no_workflow_is_refused(flows: Workflows) -> None:
+    def odd() -> Any:
+        return None
+
+    flows.add(odd)
+    with pytest.raises(WorkflowDefinitionError, match="None is no workflow"):
+        flows.start("odd")
+
+
+def test_an_input_may_be_called_workflow_or_self(flows: Workflows, worker: WorkflowWorker) -> None:
+    @workflow
+    def named(self: int, workflow: int) -> Any:
+        return pair(self, workflow)
+
+    @task
+    def pair(one: int, other: int) -> list[int]:
+        return [one, other]
+
+    run = flows.start(named, self=1, workflow=2)
+    worker.run_once()
+    assert run.result(0) == [1, 2]
+
+
+def test_an_input_that_start_takes_itself_is_refused_where_it_is_written() -> None:
+    with pytest.raises(WorkflowDefinitionError, match=r"'keyed' has an input 'idempotency_key'.*rename it") as caught:
+
+        @workflow
+        def keyed(idempotency_key: str) -> Any:
+            return charge({"id": idempotency_key})
+
+    assert caught.value.code == "reserved_input"

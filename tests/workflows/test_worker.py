@@ -1,0 +1,243 @@
+"""The life of a worker: it starts, is woken, idles quietly, stops, starts again, is frozen, and forks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.clock import SYSTEM_CLOCK
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.store.port import Store
+from holdfast.workflows.functions import task, workflow
+from holdfast.workflows.records import ITEM, KINDS, WORKER
+from holdfast.workflows.workflows import Workflows
+from tests.stores import fresh_store, make_place
+from tests.workflows import frozen_process
+from tests.workflows.gates import PATIENCE_S, Gate, until
+
+ROOT = Path(__file__).parents[2]
+S = WorkflowStatus
+
+
+@task
+def fine(number: int = 0) -> int:
+    return number + 1
+
+
+@workflow
+def single() -> Any:
+    return fine()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    with fresh_store(request.param, tmp_path, KINDS) as store:
+        yield store
+
+
+@pytest.fixture
+def flows(store: Store) -> Iterator[Workflows]:
+    flows = Workflows(store)
+    flows.register(fine)
+    yield flows
+    flows.close()
+
+
+def test_a_worker_can_be_started_stopped_and_started_again(flows: Workflows, store: Store) -> None:
+    worker = flows.worker()
+    for _ in range(3):
+        worker.start().start()
+        assert flows.start(single).result(PATIENCE_S) == 1
+        assert worker.stop(PATIENCE_S)
+        assert worker.stop(0)
+    assert store.page(WORKER) == []
+
+
+def test_a_worker_that_is_started_while_it_stops_works_on(flows: Workflows) -> None:
+    gate = Gate("slow")
+    worker = flows.worker().start()
+    slow = flows.start(workflow(name="slow")(lambda: task(name="slow")(gate)()))
+    gate.entered()
+    assert not worker.stop(0)
+    worker.start()
+    assert flows.start(single).result(PATIENCE_S) == 1
+    gate.open()
+    assert slow.result(PATIENCE_S) == "slow"
+    assert worker.stop(PATIENCE_S)
+
+
+def test_stopping_gives_back_what_has_not_begun_and_keeps_its_lease_for_what_has(
+    flows: Workflows, store: Store
+) -> None:
+    gate = Gate("done")
+    slow = task(name="slow")(gate)
+    worker = flows.worker(threads=1, beat_s=0.02, ttl_s=0.1).start()
+    runs = [flows.start(workflow(name="slow")(lambda: slow())) for _ in range(3)]
+    gate.entered()
+    assert not worker.stop(0.3)  # three times its lease
+    rival = Workflows(store)
+    rival.register(slow)
+    judge = rival.worker(threads=1, beat_s=0.02, ttl_s=0.1)
+    assert judge.presence.bury() == 0
+    assert len([item for item in store.page(ITEM) if item.owner is not None]) == 1
+    gate.open()
+    assert worker.stop(PATIENCE_S)
+    assert runs[0].status is S.SUCCEEDED
+    assert store.page(WORKER) == []
+    judge.run_once()
+    assert [run.result(0) for run in runs] == ["done"] * 3
+    judge.close()
+
+
+def test_a_worker_that_is_declared_dead_drops_what_it_has_and_works_on(flows: Workflows, store: Store) -> None:
+    gate = Gate("late")
+    calls: list[int] = []
+
+    @task
+    def slow() -> Any:
+        calls.append(1)
+        return gate() if len(calls) == 1 else "again"
+
+    worker = flows.worker(beat_s=0.02, ttl_s=60).start()
+    before = worker.presence.id
+    run = flows.start(workflow(name="slow")(lambda: slow()))
+    gate.entered()
+    undertaker = flows.worker().presence
+
+    def buried() -> bool:
+        """As somebody does who thinks that it is dead. A beat may come between: then it lives, and is buried again."""
+        [row] = store.get(WORKER, [before])
+        if row is not None:
+            undertaker._bury(row)
+        return worker.presence.id != before
+
+    until(buried)
+    assert run.result(PATIENCE_S) == "again"
+    gate.open()
+    assert flows.start(single).result(PATIENCE_S) == 1
+    assert worker.stop(PATIENCE_S)
+    assert run.result(0) == "again"
+
+
+async def test_a_worker_that_is_cancelled_before_it_began_ends(flows: Workflows) -> None:
+    worker = flows.worker()
+    work = asyncio.ensure_future(worker.arun())
+    await asyncio.sleep(0)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(work, PATIENCE_S)
+
+
+def test_a_start_wakes_an_idle_worker_at_once(flows: Workflows) -> None:
+    worker = flows.worker(idle_s=3600).start()
+    flows.start(single).result(PATIENCE_S)
+    for _ in range(5):
+        flows.start(single).result(PATIENCE_S)  # or it would look again in an hour
+    assert worker.stop(PATIENCE_S)
+
+
+def test_an_idle_worker_asks_at_most_once_a_second_and_has_no_row(flows: Workflows, store: Store) -> None:
+    counted = Counting(store)
+    quiet = Workflows(counted)
+    quiet.register(fine)
+    worker = quiet.worker(ttl_s=0.2, beat_s=0.05)
+    shift = worker._shift
+    assert quiet.start(single)
+    worker.run_once()
+    clock, seconds = SYSTEM_CLOCK.monotonic(), 0.0
+    shift.look(woken=True)
+    counted.calls.clear()
+    while seconds < 120:  # what it would do in two minutes, without waiting for them
+        wait = shift.look()
+        assert wait > 0
+        seconds += wait
+        shift._beat_at -= wait
+        shift._claim_at -= wait
+        shift._orphans_at -= wait
+    assert SYSTEM_CLOCK.monotonic() - clock < 60
+    assert counted.calls.total() <= seconds, counted.calls
+    assert store.page(WORKER) == []
+    worker.close()
+
+
+def test_a_forked_process_has_a_worker_of_its_own(tmp_path: Path) -> None:
+    flows = frozen_process.flows_at(make_place("sqlite", tmp_path, KINDS).url)
+    (tmp_path / "journal").touch()
+    (tmp_path / "open").touch()
+    worker = flows.worker().start()
+    assert flows.start(frozen_process.pair, str(tmp_path)).result(PATIENCE_S) == [os.getpid()] * 2
+    mine = worker.presence.id
+    child = os.fork()
+    if child == 0:
+        try:
+            worker.start()
+            flows.start(frozen_process.pair, str(tmp_path)).result(PATIENCE_S)
+            ok = worker.presence.id != mine and worker.stop(PATIENCE_S)
+            os._exit(0 if ok else 1)
+        except BaseException:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert flows.start(frozen_process.pair, str(tmp_path)).result(PATIENCE_S) == [os.getpid()] * 2
+    assert worker.presence.id == mine
+    assert worker.stop(PATIENCE_S)
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgres"])
+def test_a_worker_that_was_frozen_for_three_leases_writes_nothing_late(tmp_path: Path, name: str) -> None:
+    url = make_place(name, tmp_path, KINDS).url
+    journal = tmp_path / "journal"
+    journal.touch()
+    flows = frozen_process.flows_at(url)
+    frozen = _spawn(url, tmp_path)
+    try:
+        runs = [flows.start(frozen_process.pair, str(tmp_path)) for _ in range(4)]
+        until(lambda: len(journal.read_text().splitlines()) == 8)
+        frozen.send_signal(signal.SIGSTOP)
+        (tmp_path / "open").touch()
+        SYSTEM_CLOCK.sleep(3 * 0.5)
+        worker = flows.worker(beat_s=0.1, ttl_s=0.5).start()
+        assert [run.result(PATIENCE_S) for run in runs] == [[os.getpid()] * 2] * 4
+        assert worker.stop(PATIENCE_S)
+        frozen.send_signal(signal.SIGCONT)
+        assert flows.start(frozen_process.pair, str(tmp_path)).result(PATIENCE_S) == [frozen.pid] * 2  # it works on
+    finally:
+        frozen.send_signal(signal.SIGCONT)
+        frozen.terminate()
+        frozen.wait()
+    assert flows._store.page(ITEM) == []
+    assert [run.result(0) for run in runs] == [[os.getpid()] * 2] * 4
+    made = Counter(line.split()[1] for line in journal.read_text().splitlines())
+    assert sorted(made.values()) == [1, 1, *[2] * 8]
+
+
+def _spawn(url: str, folder: Path) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-m", "tests.workflows.frozen_process", url, str(folder)]
+    return subprocess.Popen(words, cwd=ROOT, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+
+
+class Counting:
+    """A store, and how often each verb was used."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.calls: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name not in ("get", "commit", "claim", "page", "tally", "sweep"):
+            return found
+
+        def counted(*args: Any, **options: Any) -> Any:
+            self.calls[name] += 1
+            return found(*args, **options)
+
+        return counted
