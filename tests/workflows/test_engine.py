@@ -320,3 +320,36 @@ def test_what_an_instance_leaves_to_do_is_gone_if_another_one_ends_the_stage_in_
     settling.put(Settlement(second, lambda step: step.succeed(second.ref, {}, {})))
     settling.flush()
     assert [item.ref for item in store.page(ITEM, equal(workflow=run.id))] == ["z"]
+
+
+def test_a_task_that_is_asked_to_stop_may_look_at_its_workflow(flows: Workflows) -> None:
+    """What it does then runs under none of our locks."""
+    seen: list[WorkflowStatus] = []
+    entered, free = threading.Event(), threading.Event()
+
+    @task
+    def waits() -> None:
+        token = current_task_token()
+        assert token is not None
+
+        def look() -> None:
+            settling = worker._shift._settling
+            if settling.writing.acquire(timeout=5):  # whoever asks would hold it
+                settling.writing.release()
+                seen.append(run.status)
+            free.set()
+
+        token.when_cancelled(look)
+        entered.set()
+        free.wait(30)
+
+    @task
+    def breaks() -> None:
+        entered.wait(30)
+        raise ValueError("no")
+
+    worker = flows.worker()
+    run = flows.start(workflow(name="both")(lambda: [waits(), breaks()]))
+    worker.run_once()
+    assert seen == [S.TERMINAL]
+    worker.close()

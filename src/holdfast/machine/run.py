@@ -86,8 +86,6 @@ class Advance:
         self.events: list[dict[str, Any]] = []
         self.cancels = False
         """Whether everything that is still under way is to be cancelled."""
-        self.ended: list[str] = []
-        """The stages that have come to an end, whose finalizers are due."""
         self.dropped: set[str] = set()
         """The stages whose items, as they are stored, are of no use any more."""
         self.announced: dict[str, StageState] = {}
@@ -360,8 +358,6 @@ class Advance:
         if stage.status is not S.NOT_STARTED:
             self.run.live -= 1
             self.dropped.add(ref)
-        if stage.started_at is not None:
-            self.ended.append(ref)
         if stage.status in (S.SUSPENDED, S.PAUSED):
             stage.status, stage.wait = moved(f"stage {ref!r}", stage.status, S.RUNNING), None
         stage.status = moved(f"stage {ref!r}", stage.status, S.SKIPPED)
@@ -388,7 +384,6 @@ class Advance:
             return
         if stage.status is not S.NOT_STARTED:
             self.run.live -= 1
-            self.ended.append(ref)
             self.dropped.add(ref)
         stage.status = moved(f"stage {ref!r}", stage.status, S.CANCELED)
         stage.ended_at = self.now
@@ -426,7 +421,6 @@ class Advance:
         else:
             part.status = moved(f"stage {ref!r}", part.status, S.CANCELED)
             self.run.live -= 1
-            self.ended.append(ref)
             self.dropped.add(ref)
             self.note("stage_canceled", ref)
         part.ended_at = self.now
@@ -501,7 +495,6 @@ class Advance:
         stage.ended_at = self.now
         self.changed[stage.plan.ref] = stage
         self.run.live -= 1
-        self.ended.append(stage.plan.ref)
         if status in CONTINUABLE and stage.plan.split is SplitType.OR:
             stage.activated = self.judge.branches(stage)
         if stage.plan.limit_s is not None:

@@ -235,7 +235,7 @@ class Hands:
             return [call.item for call in self._running.values() if call.began_at <= at]
 
     def lose(self) -> list[ItemRecord]:
-        """Nothing that is here is ours any more; gives what ran, or waited to."""
+        """Nothing that is here is ours any more; gives what ran, or waited to. What runs is not asked to stop yet."""
         with self._lock:
             lost = [call.item for call in self._running.values()]
             lost += [call.item for waiting in self._ready.values() for call in waiting]
@@ -243,7 +243,6 @@ class Hands:
             self._held.clear()
             self._count.clear()
             self._quiet.notify_all()
-        self.cut("another worker has it", items=lost)
         return lost
 
     def drop_waiting(self) -> list[ItemRecord]:

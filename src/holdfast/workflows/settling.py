@@ -84,6 +84,7 @@ class Settling:
         self._told = told
         self._waiting: deque[Settlement] = deque()
         self._later: list[Settlement] = []
+        self._over: list[WorkflowRecord] = []
         self.writing = threading.Lock()
         """Whoever holds it may look at runs and change them."""
 
@@ -109,7 +110,10 @@ class Settling:
             try:
                 self._write_all()
             finally:
+                over, self._over = self._over, []
                 self.writing.release()
+                for record in over:  # tasks that are asked to stop may do something about it: not under our lock
+                    self._told(record)
 
     def _write_all(self) -> None:
         batch: list[Settlement] = []
@@ -303,7 +307,7 @@ class Settling:
             step.run.stored(step.record, step.records)
             if step.over:
                 self._runs.forget((step.run.id,))
-                self._told(step.record)
+                self._over.append(step.record)
             handed += [(item, step.run) for item in step.kept]
         self._hand_out(handed)
 

@@ -202,6 +202,7 @@ class Shift:
             self._postponed.clear()
             # What was written under the old name since it was taken from us.
             self.presence.take_from(before, crashed=False)
+        self.hands.cut("another worker has it", items=lost)
         _log.warning("workflows: worker %s was declared dead; %s items are somebody else's now", before, len(lost))
         return False
 
