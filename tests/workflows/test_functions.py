@@ -399,3 +399,11 @@ def test_an_input_that_start_takes_itself_is_refused_where_it_is_written() -> No
             return charge({"id": idempotency_key})
 
     assert caught.value.code == "reserved_input"
+
+
+def test_a_task_that_is_called_many_times_gets_a_name_for_each_that_is_not_taken(flows: Workflows) -> None:
+    @workflow
+    def many(order: dict[str, Any]) -> Any:
+        return [charge(order, ref="charge-2"), *(charge(order) for _ in range(3))]  # type: ignore[call-arg]  # the engine's
+
+    assert list(flows.stages(flows.start(many, {"id": 1}).id)) == ["charge-2", "charge", "charge-3", "charge-4"]

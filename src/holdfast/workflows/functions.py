@@ -82,6 +82,8 @@ class Trace:
 
     inputs: dict[int, str]
     stages: dict[str, TracedStage] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
+    """How many stages have been named after a task."""
 
     def add(self, task: TaskFunction[Any, Any], args: Any, kwargs: Any, after: Any, ref: str | None) -> Promise:
         given = [bind(value, self.inputs) for value in args]
@@ -100,12 +102,11 @@ class Trace:
         return one.ref
 
     def _free(self, name: str) -> str:
-        if name not in self.stages:
-            return name
-        number = 2
-        while f"{name}-{number}" in self.stages:
-            number += 1
-        return f"{name}-{number}"
+        while True:
+            number = self.names[name] = self.names.get(name, 0) + 1
+            ref = name if number == 1 else f"{name}-{number}"
+            if ref not in self.stages:
+                return ref
 
 
 class WorkflowFunction(Generic[P, T]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -10,7 +11,7 @@ from holdfast.machine.graph import JoinType, SplitType, downstream
 from holdfast.machine.instances import Stages, base_of
 from holdfast.machine.run import Instances, Owner, Plan, StagePlan, TaskPlan
 from holdfast.machine.workflow import WorkflowStatus
-from holdfast.store.codec import from_json, to_json
+from holdfast.store.codec import from_json
 from holdfast.workflows.binding import Binding
 from holdfast.workflows.expressions import Expression
 
@@ -59,9 +60,9 @@ class Blueprint(NamedTuple):
     result: Binding | None
 
 
-def blueprint_of(document: Mapping[str, Any]) -> Blueprint:
-    """The blueprint of a document; equal documents have equal ids."""
-    return parse_blueprint(to_json(dict(document)))
+def id_of(text: str) -> str:
+    """Equal definitions have equal ids."""
+    return sha256(text.encode()).hexdigest()[:32]
 
 
 def parse_blueprint(text: str) -> Blueprint:
@@ -69,13 +70,11 @@ def parse_blueprint(text: str) -> Blueprint:
     found: dict[str, Any] = {stage["ref"]: stage for stage in document["stages"]}
     requires = {ref: tuple(stage.get("requires", ())) for ref, stage in found.items()}
     after = downstream(requires)
-    stages = {
-        ref: _stage(stage, requires[ref], tuple(after[ref]), _children(ref, found), _kin(ref, found))
-        for ref, stage in found.items()
-    }
+    kin = _Kin(found)
+    stages = {ref: _stage(stage, requires[ref], tuple(after[ref]), kin.of(stage)) for ref, stage in found.items()}
     roots = [ref for ref, stage in found.items() if not requires[ref] and stage.get("parent") is None]
     return Blueprint(
-        id=sha256(text.encode()).hexdigest()[:32],
+        id=id_of(text),
         name=document["name"],
         version=str(document.get("version", "1")),
         text=text,
@@ -89,7 +88,6 @@ def _stage(
     stage: Mapping[str, Any],
     before: tuple[str, ...],
     after: tuple[str, ...],
-    children: Mapping[Owner, tuple[str, ...]],
     kin: Mapping[str, Any],
 ) -> StagePlan:
     owner, milestone, several = stage.get("owner"), stage.get("milestone"), stage.get("instances")
@@ -103,7 +101,6 @@ def _stage(
         split=SplitType(stage.get("split", SplitType.AND)),
         parent=stage.get("parent"),
         owner=None if owner is None else Owner(owner),
-        children=children,
         scheduled_at=stage.get("scheduled_at"),
         expires_at=stage.get("expires_at"),
         limit_s=stage.get("limit_s"),
@@ -115,22 +112,33 @@ def _stage(
     )
 
 
-def _children(ref: str, found: Mapping[str, Any]) -> dict[Owner, tuple[str, ...]]:
-    mine = [stage for stage in found.values() if stage.get("parent") == ref]
-    return {owner: refs for owner in Owner if (refs := tuple(one["ref"] for one in mine if one.get("owner") == owner))}
+class _Kin:
+    """The stages that have something to do with a stage without coming before or after it; found once for all."""
 
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        self._parts: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        self._same: defaultdict[tuple[str, Any], list[str]] = defaultdict(list)
+        self._watchers: defaultdict[str, list[str]] = defaultdict(list)
+        for ref, stage in found.items():
+            if stage.get("parent") is not None:
+                self._parts[stage["parent"], stage["owner"]].append(ref)
+            if stage.get("milestone"):
+                self._watchers[stage["milestone"][0]].append(ref)
+            for key in ("mutex", "choice"):
+                self._same[key, stage.get(key)].append(ref)
 
-def _kin(ref: str, found: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The stages that have something to do with a stage without coming before or after it."""
+    def of(self, stage: Mapping[str, Any]) -> dict[str, Any]:
+        ref = stage["ref"]
+        return {
+            "children": {owner: tuple(self._parts[ref, owner]) for owner in Owner if (ref, owner) in self._parts},
+            "watched_by": tuple(self._watchers.get(ref, ())),
+            "peers": self._others("mutex", stage),
+            "rivals": self._others("choice", stage),
+        }
 
-    def same(key: str) -> tuple[str, ...]:
-        mine = found[ref].get(key)
-        return (
-            () if mine is None else tuple(one for one, other in found.items() if one != ref and other.get(key) == mine)
-        )
-
-    watched_by = tuple(one for one, other in found.items() if (other.get("milestone") or (None,))[0] == ref)
-    return {"peers": same("mutex"), "rivals": same("choice"), "watched_by": watched_by}
+    def _others(self, key: str, stage: Mapping[str, Any]) -> tuple[str, ...]:
+        mine = stage.get(key)
+        return () if mine is None else tuple(one for one in self._same[key, mine] if one != stage["ref"])
 
 
 def _extras(stage: Mapping[str, Any]) -> StageExtras:

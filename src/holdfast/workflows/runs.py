@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
+from holdfast.store.codec import to_json
 from holdfast.store.port import Store
-from holdfast.workflows.plan import Blueprint, parse_blueprint
+from holdfast.workflows.plan import Blueprint, id_of, parse_blueprint
 from holdfast.workflows.records import DEFINITION, WORKFLOW, WorkflowRecord
 from holdfast.workflows.run import Run
 
@@ -30,6 +31,12 @@ class Blueprints:
 
     def has(self, id: str) -> bool:
         return id in self._known
+
+    def made_from(self, document: Mapping[str, Any]) -> Blueprint:
+        """The blueprint of a definition, the one that is here already if there is one. It is not added: whoever stores
+        it does that."""
+        text = to_json(dict(document))
+        return self._known.get(id_of(text)) or parse_blueprint(text)
 
     def of(self, ids: Iterable[str]) -> dict[str, Blueprint]:
         wanted = set(ids)

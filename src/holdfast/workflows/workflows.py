@@ -14,7 +14,6 @@ from holdfast.workflows.functions import TaskFunction, WorkflowFunction
 from holdfast.workflows.handle import WorkflowRun
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.operating import Operating
-from holdfast.workflows.plan import blueprint_of
 from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.runs import Blueprints
 from holdfast.workflows.starting import Wanted, start
@@ -86,7 +85,7 @@ class Workflows(Operating):
                 raise _not_a_workflow(workflow)
             document, inputs, trace = workflow.trace(args, kwargs)
             self.register(*(stage.task for stage in trace.stages.values()))
-            wanted = Wanted(blueprint=blueprint_of(document), inputs=to_json(inputs), key=idempotency_key)
+            wanted = Wanted(blueprint=self._blueprints.made_from(document), inputs=to_json(inputs), key=idempotency_key)
         return WorkflowRun(self, start(self._store, self._blueprints, wanted))
 
     def worker(self, **options: Any) -> WorkflowWorker:
@@ -110,7 +109,7 @@ class Workflows(Operating):
         known = {*self.tasks, *self.registry}
         workflow.validate(tasks=known if known else None)
         return Wanted(
-            blueprint=blueprint_of(definition_of(workflow)),
+            blueprint=self._blueprints.made_from(definition_of(workflow)),
             inputs=to_json(workflow.context),
             key=key,
             id=workflow.id,
