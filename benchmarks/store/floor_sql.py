@@ -6,7 +6,9 @@ promise about the disk. A write is one statement in autocommit mode; a claim is 
 
 import json
 import re
+import select
 import sqlite3
+import struct
 from collections.abc import Callable, Sequence
 from itertools import count
 from time import time_ns
@@ -14,7 +16,9 @@ from typing import Any
 
 import psycopg
 from psycopg import RawCursor
-from psycopg.rows import namedtuple_row, tuple_row
+from psycopg.adapt import Transformer
+from psycopg.pq import ExecStatus, Format
+from psycopg.rows import namedtuple_row
 
 import holdfast as hf
 from benchmarks.store.measure import Task
@@ -269,10 +273,42 @@ def open_postgres(setup: Setup, store: str) -> tuple[Run, Count, Run]:
     connection = psycopg.connect(setup.url(store, "floor"), autocommit=True, prepare_threshold=0)
     if store.endswith("-nowait"):
         connection.execute("SET synchronous_commit = off")
-    execute = RawCursor(connection, row_factory=tuple_row).execute
+    run, change = by_libpq(connection)
     named = RawCursor(connection, row_factory=namedtuple_row).execute
-    return (
-        lambda sql, values: execute(sql, values).fetchall(),
-        lambda sql, values: execute(sql, values).rowcount,
-        lambda sql, values: named(sql, values).fetchall(),
-    )
+    return run, change, lambda sql, values: named(sql, values).fetchall()
+
+
+def by_libpq(connection: psycopg.Connection[Any]) -> tuple[Run, Count]:
+    """Without a cursor, which takes a third of the time of a call. As with one, a signal ends the wait."""
+    libpq, loader, prepared = connection.pgconn, Transformer(connection), dict[str, bytes]()
+    number, poll = struct.Struct("!q").pack, select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+
+    def ask(sql: str, values: Sequence[Any]) -> Any:
+        if sql not in prepared:
+            prepared[sql] = f"floor_{len(prepared)}".encode()
+            done(libpq.prepare(prepared[sql], sql.encode()))
+        sent = [None if one is None else one.encode() if type(one) is str else number(one) for one in values]
+        libpq.send_query_prepared(prepared[sql], sent, [Format.BINARY] * len(sent), Format.BINARY)
+        libpq.flush()
+        answer = None
+        while True:
+            poll.poll()
+            libpq.consume_input()
+            while not libpq.is_busy():
+                found = libpq.get_result()
+                if found is None:
+                    return done(answer)
+                answer = found
+
+    def done(answer: Any) -> Any:
+        if answer.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+            raise psycopg.errors.error_from_result(answer)
+        return answer
+
+    def run(sql: str, values: Sequence[Any]) -> list[Any]:
+        answer = ask(sql, values)
+        loader.set_pgresult(answer)
+        return loader.load_rows(0, answer.ntuples, tuple)
+
+    return run, lambda sql, values: ask(sql, values).command_tuples or 0

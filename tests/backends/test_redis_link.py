@@ -72,9 +72,13 @@ def wire() -> Iterator[Wire]:
     wire.close()
 
 
+def listening() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("holdfast-redis")]
+
+
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[service.Server]:
-    server = service.private_server()
+    server = service.private_server("--appendfsync", "always")
     yield server
     server.stop()
 
@@ -139,9 +143,6 @@ def test_a_store_works_on_after_a_restart_and_nothing_is_lost(own_server, crash)
     store = RedisStore(own_server.fresh())
     items = [item(f"{n}", token=f"{n}") for n in range(10)]
     store.commit([Insert(ITEM, one) for one in items])
-    with own_server.client() as client:
-        client.config_set("appendfsync", "always")
-        client.ping()
     own_server.stop(crash=crash)
     with pytest.raises(StoreUnavailable, match="check the address, and that the server runs"):
         store.get(ITEM, ("1",))
@@ -156,8 +157,6 @@ def test_a_store_works_on_after_a_restart_and_nothing_is_lost(own_server, crash)
 def test_changes_under_restarts_are_all_there_or_known_to_be_unknown(own_server):
     store = RedisStore(own_server.fresh())
     store.commit([Insert(ITEM, item("a"))])
-    with own_server.client() as client:
-        client.config_set("appendfsync", "always")
     stop = threading.Event()
     done, unknown = [0] * 4, [0] * 4
 
@@ -439,13 +438,31 @@ def test_subscribers_are_told_after_close_when_the_store_is_used_again():
     told = threading.Event()
     store.subscribe("letters", told.set)
     store.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("holdfast-redis")]
+    assert not listening()
     other.commit([], wake="letters")
     assert not told.is_set()
     store.ping()
     while not told.wait(0.05):
         other.commit([], wake="letters")
     store.close()
+    other.close()
+
+
+def test_a_closed_store_stays_closed_though_its_last_word_took_a_new_connection(monkeypatch):
+    store, other = (RedisStore(url) for url in [service.server().fresh()] * 2)
+    store.subscribe("letters", lambda: None)
+    (listener,) = listening()
+    store._link.close()
+    connect = store._link.connect
+
+    def connect_late():
+        other.commit([], wake="letters")
+        listener.join(5)
+        return connect()
+
+    monkeypatch.setattr(store._link, "connect", connect_late)
+    store.close()
+    assert not listening()
     other.close()
 
 

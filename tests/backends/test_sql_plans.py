@@ -9,6 +9,8 @@ from typing import NamedTuple
 import psycopg
 import pytest
 
+from holdfast.backends.sql.changing import swap_step
+from holdfast.backends.sql.dialect import Sqlite
 from holdfast.backends.sql.pages import Read
 from holdfast.backends.sql.plans import Plans
 from holdfast.backends.sql.postgres import PostgresDatabase
@@ -17,7 +19,7 @@ from holdfast.backends.sql.store import SqlStore
 from holdfast.backends.sql.where import ask
 from holdfast.store.port import Insert
 from holdfast.store.query import Condition, Cursor, Where, among, equal, outside
-from holdfast.store.record import Index, Kind
+from holdfast.store.record import Index, Kind, evolve
 from tests.services.postgres import server
 
 
@@ -179,6 +181,19 @@ def test_the_same_conditions_with_other_values_are_the_same_statement(sqlite: Sq
 
     assert statement("a", "b") is statement("ccc", "d")
     assert statement("a", "b") is not statement("a", "b", "c")
+
+
+def test_a_change_of_a_record_with_an_id_of_its_own_is_fenced_by_its_version_alone() -> None:
+    old = Job("a", 1, 5, "new", "l1", 1, None, "a long story")
+    new = evolve(old, state="done", due_at=None)
+    own = Kind("job", Job, fresh_ids=True)
+    write, values = swap_step(Plans(own, Sqlite()), old, new)
+    assert (
+        write.one.sql
+        == "UPDATE holdfast_job SET version=?, due_at=?, state=? WHERE holdfast_job.id = ? AND holdfast_job.version = ?"
+    )
+    assert values == [2, None, "done", "a", 1]
+    assert "a long story" in swap_step(Plans(JOB, Sqlite()), old, new)[1]
 
 
 def test_statements_that_nobody_uses_again_do_not_pile_up(sqlite: SqlStore) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from enum import StrEnum
 
 import psycopg
 import pytest
 
 from holdfast.backends.sql.store import SqlStore
-from holdfast.errors import Conflict, SchemaError, StoreUnavailable
+from holdfast.errors import Conflict, SchemaError, StoreError, StoreUnavailable
 from holdfast.store.change import change
 from holdfast.store.codec import micros
 from holdfast.store.port import Delete, Insert, Swap
@@ -80,6 +82,27 @@ def test_counters_are_folded_by_whoever_reads_many_rows(store: SqlStore) -> None
     store.sweep(ITEM, ())
     store._database.tidy(store._plans(ITEM))
     assert counter_rows(store) == 0
+
+
+def test_counters_that_are_folded_already_are_left_alone(store: SqlStore) -> None:
+    fill(
+        store,
+        [
+            item(f"{lane}-{at}", lane=lane, state=f"s{at}")
+            for lane, size in (("a", 200), ("b", 70))
+            for at in range(size)
+        ],
+    )
+
+    def folds() -> int:
+        for one in ((), equal(lane="a"), equal(lane="b")):
+            store.tally(ITEM, (), one)
+        return store._database._folded  # type: ignore[attr-defined]
+
+    assert folds() == folds() == 3
+    for at in range(100):
+        fill(store, [item(f"{at}")])
+    assert folds() == 4
 
 
 def test_folding_beside_writers_loses_nothing(store: SqlStore) -> None:
@@ -186,6 +209,65 @@ def test_connections_come_back_after_each_call(store: SqlStore) -> None:
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast' AND datname = current_database()"
         ).fetchone()
     assert found == (1,)
+
+
+def test_statements_that_the_server_has_forgotten_are_prepared_anew(store: SqlStore) -> None:
+    (one,) = fill(store, [item("a")])
+    session = store._database._pool.take()  # type: ignore[attr-defined]
+    session.execute("DEALLOCATE ALL")
+    store._database._pool.give(session)  # type: ignore[attr-defined]
+    fill(store, [item("b")])
+    store.commit([Swap(ITEM, one, evolve(one, size=1))])
+    assert store.get(ITEM, ["a"]) == [evolve(one, size=1)]
+
+
+def test_a_record_that_does_not_fit_into_a_socket_is_sent_all_the_same(store: SqlStore) -> None:
+    long = item("a", body="ä" * 8_000_000)
+    fill(store, [long])
+    assert store.get(ITEM, ["a"]) == [long]
+
+
+def test_values_of_other_types_than_their_columns_are_stored_or_refused_as_ever(store: SqlStore) -> None:
+    class State(StrEnum):
+        NEW = "new"
+
+    fill(store, [item("a", state=State.NEW, size=True)])
+    assert store.get(ITEM, ["a"]) == [item("a", size=1)]
+    for wrong in (item("b", size=1 << 63), item("b", size="seven"), item("b", body="a\0b")):
+        with pytest.raises((ValueError, StoreError)):
+            fill(store, [wrong])
+    assert store.get(ITEM, ["b"]) == [None]
+
+
+def test_what_a_signal_interrupts_does_not_happen_later(store: SqlStore) -> None:
+    (one,) = fill(store, [item("a")])
+
+    def interrupt(*_: object) -> None:
+        raise InterruptedByTest
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with psycopg.connect(store.address.url) as other:
+            other.execute("SELECT 1 FROM holdfast_conformance_item FOR UPDATE")
+            threading.Thread(target=_signal_when_blocked, args=(store.address.url,)).start()
+            with pytest.raises(InterruptedByTest):
+                store.commit([Swap(ITEM, one, evolve(one, size=1))])
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert store.get(ITEM, ["a"]) == [one]
+    store.commit([Swap(ITEM, one, evolve(one, size=2))])
+
+
+class InterruptedByTest(BaseException):
+    pass
+
+
+def _signal_when_blocked(url: str) -> None:
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with psycopg.connect(url, autocommit=True) as connection:
+        while connection.execute(waiting).fetchone() == (0,):
+            threading.Event().wait(0.01)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
 
 def test_an_interrupted_conversation_does_not_go_on(store: SqlStore) -> None:

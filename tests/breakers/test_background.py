@@ -20,6 +20,7 @@ from holdfast.breakers.events import SharingChanged
 from holdfast.breakers.sharing import Sharing
 from holdfast.core.clock import SYSTEM_CLOCK
 from holdfast.core.outcome import Evidence
+from holdfast.errors import StoreUnavailable
 from holdfast.guard.circuit import LiveCircuit
 from holdfast.machine.breaker import CLOSED, OPEN, Breaker
 from holdfast.machine.breaker_record import BREAKER
@@ -63,6 +64,14 @@ class Live:
             self.circuit.finish(permit, evidence, time.monotonic())
         return isinstance(permit, Permit)
 
+    def admitted(self) -> Permit:
+        """The permit of the first call that is admitted."""
+        give_up = time.monotonic() + PATIENCE_S
+        while not isinstance(permit := self.circuit.admit(time.monotonic()), Permit):
+            assert time.monotonic() < give_up
+            threading.Event().wait(0.005)
+        return permit
+
     def call_until_closed(self) -> None:
         give_up = time.monotonic() + PATIENCE_S
         while self.circuit.state is not CLOSED:
@@ -101,10 +110,54 @@ def test_others_hear_of_a_trip_and_of_a_recovery_within_a_second(pair):
     assert one.wait_for(CircuitStateChanged, to_state="closed", cause="fleet_closed") < HEARD_S
 
 
+def test_an_idle_breaker_is_looked_at_rarely_where_the_store_tells_of_changes(pair):
+    one, other = pair
+    tells = not one.sharing.store.url.startswith("mariadb")
+    often, resting, settled = 0.5, 2.0 if tells else 0.5, 10.0 if tells else 0.5
+    for process in pair:
+        assert process.sharing.sync()
+        assert process.sharing.pause == settled
+    one.call(Evidence.FAILURE)
+    other.wait_for(CircuitStateChanged, cause="fleet_opened")
+    for process in pair:
+        assert process.sharing.sync()
+        assert process.sharing.pause == resting
+    probe = other.admitted()
+    assert other.sharing.sync()
+    assert other.sharing.pause == often  # leave to probe must be kept alive
+    other.circuit.finish(probe, Evidence.SUCCESS, time.monotonic())
+    one.wait_for(CircuitStateChanged, cause="fleet_closed")
+    for process in pair:
+        assert process.sharing.sync()
+        assert process.sharing.sync()
+        assert process.sharing.pause == settled
+
+
+def test_a_store_that_is_away_is_looked_for_often():
+    class Leaving(MemoryStore):
+        is_away = False
+
+        def get(self, kind, ids):
+            if self.is_away:
+                raise StoreUnavailable("away")
+            return super().get(kind, ids)
+
+    store = Leaving()
+    live = Live(store)
+    assert live.sharing.sync()
+    assert live.sharing.pause == 10.0
+    store.is_away = True
+    assert not live.sharing.sync()
+    assert live.sharing.pause == 0.5
+    live.sharing.close()
+
+
 def test_it_hears_without_a_wake_up_too():
     class Mute(MemoryStore):
         def subscribe(self, topic, callback):
-            return super().subscribe("nothing", callback)
+            subscription = super().subscribe("nothing", callback)
+            subscription.is_prompt = False
+            return subscription
 
     store = Mute()
     one, other = Live(store, poll=0.05), Live(store, poll=0.05)
@@ -161,6 +214,7 @@ def test_a_store_that_hangs_is_seen_to_be_away_and_no_call_waits_for_it():
     assert sharing.sync()
     over.clear()
     asked.clear()
+    sharing._wake()
     assert asked.wait(PATIENCE_S)
     clock.advance(5.1)
     assert not sharing.is_connected

@@ -24,6 +24,7 @@ from tests.outbox.entries import (
     enqueue,
     ids_of,
     make_entry,
+    make_rectify,
     nothing,
     open_outbox,
     raw,
@@ -45,6 +46,18 @@ def test_a_claim_is_the_attempt(outbox: Outbox, clock: ManualClock) -> None:
     assert claimed.claim_token is not None
     assert claimed.claimed_by == outbox.name
     assert outbox.claim_batch() == ()
+
+
+def test_what_is_claimed_is_what_is_stored(outbox: Outbox) -> None:
+    everything = {
+        "payload": {"a": [1, "ä"]}, "headers": {"traceparent": "00-1"}, "ordering_key": "k", "dedupe_key": "d",
+        "saga_id": UUID(int=7), "step": "charge", "direction": "forward", "depends_on": UUID(int=8), "parks": 2,
+        "last_error": "Boom", "queue": "other", "operation": "charge", "attempts": 3, "result": {"r": 1},
+    }  # fmt: skip
+    enqueue(outbox, make_entry(), make_rectify("bob"), make_entry("eve", **everything))
+    claimed = [*outbox.claim_batch(9), *outbox.claim_batch(9, queues=["other"])]
+    assert [entry.subject_id for entry in claimed] == ["ann", "bob", "eve"]
+    assert claimed == [stored(outbox, entry) for entry in claimed]
 
 
 def test_nothing_due_and_no_room_give_nothing(outbox: Outbox) -> None:

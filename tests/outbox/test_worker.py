@@ -71,6 +71,33 @@ def test_a_commit_in_this_process_wakes_it(crew: Crew) -> None:
         until(lambda id=id: crew.desk.get(id).status == "succeeded")
 
 
+def test_an_idle_worker_claims_in_its_own_thread_and_never_on_a_loop_of_the_programs(database: Database) -> None:
+    """A claim in another thread would only keep it waiting; a loop of the program's has others to serve."""
+    crew, claimed_in = Crew(database.sessions), list[str]()
+
+    def note(*args: Any) -> None:
+        if "fresh_at" in args[2]:
+            claimed_in.append(threading.current_thread().name)
+
+    sa.event.listen(database.engine, "after_cursor_execute", note)
+    crew.start()
+    id = crew.desk.put_one()
+    until(lambda: crew.desk.get(id).status == "succeeded")
+    assert crew.worker.stop(PATIENCE)
+    assert set(claimed_in) == {"holdfast-outbox"}
+    claimed_in.clear()
+
+    async def on_a_loop() -> None:
+        task = asyncio.create_task(crew.worker.arun())
+        await auntil(lambda: bool(claimed_in))
+        task.cancel()
+        await asyncio.wait([task])
+
+    crew.worker._stopping.clear()
+    asyncio.run(on_a_loop())
+    assert threading.current_thread().name not in claimed_in
+
+
 def test_a_rollback_wakes_nobody_and_a_savepoint_waits_for_the_commit(crew: Crew) -> None:
     woken: list[int] = []
     remove = crew.desk.outbox.signals.add(lambda: woken.append(1))

@@ -5,32 +5,25 @@ No package brings a MariaDB, so a machine without one leaves it out: `AVAILABLE`
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
-import signal
 import subprocess
-import tempfile
-import time
 import uuid
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from tests.services.postgres import command_of, is_alive
+from tests.services.private import PrivateServer
 
 URL_VARIABLE = "HOLDFAST_TEST_MARIADB_URL"
 AVAILABLE = bool(os.environ.get(URL_VARIABLE) or shutil.which("mariadbd"))
 REASON = f"no MariaDB: install mariadbd, or set {URL_VARIABLE}"
 
 
-class Server:
-    """A running MariaDB. Only a private one can be stopped and started."""
-
-    def __init__(self, url: str, folder: Path | None = None) -> None:
-        self.url = url
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
+class Server(PrivateServer):
+    kind = "mariadb"
+    url_variable = URL_VARIABLE
+    patience_s = 60.0
 
     def fresh_database(self) -> str:
         """The URL of a new, empty database."""
@@ -42,48 +35,18 @@ class Server:
 
     def start(self) -> None:
         folder = self._private()
-        with (folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [_program("mariadbd"), *_options(folder), f"--socket={folder / 'socket'}", "--skip-networking"],
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-            )
-        give_up = time.monotonic() + 60
-        while True:
-            try:
-                _connect(self.url).close()
-            except Exception as error:
-                if self._process.poll() is not None or time.monotonic() > give_up:
-                    raise RuntimeError(f"mariadbd did not start: {_log(folder)}") from error
-                time.sleep(0.05)  # it has no other way of saying that it is ready
-            else:
-                return
+        socket = f"--socket={folder / 'socket'}"
+        self._launch(_program("mariadbd"), *_options(folder), socket, "--skip-networking")
+        self._wait_until(self._answers)
 
-    def stop(self, *, crash: bool = False) -> None:
-        """Stop it; with `crash`, as if the machine had killed it."""
-        assert self._process is not None
-        if crash:
-            self._process.kill()
-        else:
-            self._process.terminate()
-        self._process.wait()
-        self._process = None
+    def _answers(self) -> bool:
+        import pymysql  # here, so that whoever leaves MariaDB out need not have it
 
-    def restart(self, *, crash: bool = False) -> None:
-        self.stop(crash=crash)
-        self.start()
-
-    def remove(self, process: int) -> None:
-        if os.getpid() == process:  # a forked child leaves its parent's server alone
-            if self._process is not None:
-                self.stop(crash=True)
-            shutil.rmtree(self._private(), ignore_errors=True)
-
-    def _private(self) -> Path:
-        if self._folder is None:
-            raise RuntimeError(f"the server of {URL_VARIABLE} is not ours to stop; unset it to use a private one")
-        return self._folder
+        try:
+            _connect(self.url).close()
+        except pymysql.err.OperationalError:
+            return False
+        return True
 
 
 @cache
@@ -98,9 +61,7 @@ def private_server() -> Server:
     """A server of a test's own, which it may stop."""
     if shutil.which("mariadbd") is None:
         raise RuntimeError(REASON)
-    _clean_up()
-    folder = _root() / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    folder.mkdir()
+    folder = Server.new_folder()
     if os.getuid() == 0:
         shutil.chown(folder, "nobody", "nogroup")
     made = subprocess.run(
@@ -119,24 +80,7 @@ def private_server() -> Server:
     socket = quote(str(folder / "socket"), safe="/")
     started = Server(f"mariadb+pymysql://root@localhost/mysql?unix_socket={socket}", folder)
     started.start()
-    atexit.register(started.remove, os.getpid())
     return started
-
-
-def _root() -> Path:
-    root = Path(tempfile.gettempdir()) / f"holdfast-mariadb-{os.getuid()}"
-    root.mkdir(exist_ok=True)
-    return root
-
-
-def _clean_up() -> None:
-    """Stop and remove what runs that were killed have left."""
-    for folder in _root().iterdir():
-        owner, note = folder.name.partition("-")[0], folder / "pid"
-        if owner.isdecimal() and not is_alive(int(owner)):
-            if note.exists() and str(folder) in command_of(int(note.read_text())):
-                os.kill(int(note.read_text()), signal.SIGKILL)
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _options(folder: Path) -> list[str]:
@@ -152,12 +96,8 @@ def _program(name: str) -> str:
 
 
 def _connect(url: str):  # type: ignore[no-untyped-def]  # PyMySQL has no types
-    import pymysql  # here, so that whoever leaves MariaDB out need not have it
+    import pymysql
     from sqlalchemy import make_url
 
     parsed = make_url(url)
     return pymysql.connect(**parsed.translate_connect_args(username="user"), **parsed.query, autocommit=True)
-
-
-def _log(folder: Path) -> str:
-    return (folder / "log").read_text(errors="replace")[-2000:]

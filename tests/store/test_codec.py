@@ -23,6 +23,7 @@ from holdfast.store.codec import (
     maybe_instant,
     maybe_micros,
     micros,
+    simple_to_json,
     to_json,
 )
 
@@ -193,6 +194,21 @@ JSON = st.recursive(
 @given(JSON)
 def test_everything_that_is_json_comes_back_as_it_was(value: Any) -> None:
     assert from_json(to_json(value)) == json.loads(json.dumps(value).replace("\\u0000", "\\ufffd"))
+
+
+@given(st.dictionaries(st.text() | st.integers(), JSON) | JSON)
+def test_the_quick_way_gives_the_same_text_or_none(value: Any) -> None:
+    quick = simple_to_json(value)
+    assert quick is None or quick == to_json(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"a": 1.5}, {"a": []}, {"a": "\0"}, {"\0": 1}, {"a": "\ud800"}, {1: 2}, {"a": Colour.RED}, OrderedDict(a=1), [1]],
+)
+def test_the_quick_way_leaves_all_that_is_not_simple_to_the_other(value: Any) -> None:
+    assert simple_to_json(value) is None
+    assert simple_to_json({"a": "b", "n": 1, "yes": True, "no": None}) == '{"a":"b","n":1,"yes":true,"no":null}'
 
 
 @given(st.text(st.characters()))

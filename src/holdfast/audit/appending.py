@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from holdfast.audit.chain import canonical_sides, canonical_text, digest, written
+from holdfast.audit.driven import Driven
 from holdfast.audit.event import AuditEvent
 from holdfast.audit.rows import COLUMNS, in_utc
 from holdfast.audit.tables import AuditTables
@@ -114,23 +115,28 @@ class PostgresStatements(Statements):
 
     def __init__(self, tables: AuditTables, dialect: sa.Dialect) -> None:
         self.tables = tables
-        self._insert = _from_json(tables.events, "events")
+        insert = _from_json(tables.events, "events")
+        statements = {"insert": insert}
         if (heads := tables.heads) is not None:
             lock, move = upserts_of(_from_json(heads, "heads"), heads)
-            self._lock = lock.returning(heads.c.stream, heads.c.seq, heads.c.last_hash)
-            self._insert = self._insert.add_cte(move.cte("moved"))
+            statements["lock"] = lock.returning(heads.c.stream, heads.c.seq, heads.c.last_hash)
+            statements["insert"] = insert.add_cte(move.cte("moved"))
+        self._driven = Driven(statements.__getitem__)
 
     def write(self, session: Session, events: Sequence[Placed], heads: Mapping[str, Head]) -> None:
-        rows = [f'{one.text[:-1]},"event_hash":{json.dumps(one.event_hash)}}}' for one in events]
+        rows = [f'{one.text[:-1]},"event_hash":{_quoted(one.event_hash)}}}' for one in events]
         given = {"events": f"[{','.join(rows)}]"}
         if heads:
             given["heads"] = json.dumps([{"stream": stream, **head._asdict()} for stream, head in heads.items()])
-        session.execute(self._insert, given)
+        self._run(session, "insert", given)
 
     def lock_heads(self, session: Session, streams: Sequence[str]) -> dict[str, Head]:
         rows = json.dumps([{"stream": one, "seq": 0} for one in streams])
-        found = session.execute(self._lock, {"heads": rows})
-        return {stream: Head(seq, last_hash) for stream, seq, last_hash in map(tuple, found)}
+        return {stream: Head(seq, hash) for stream, seq, hash in self._run(session, "lock", {"heads": rows})}
+
+    def _run(self, session: Session, which: str, given: dict[str, Any]) -> Sequence[Any]:
+        connection = session.connection(bind_arguments={"clause": self.tables.events})
+        return self._driven.fetch(connection, which, given)
 
 
 class SqliteStatements(Statements):
@@ -217,6 +223,10 @@ def _from_json(table: sa.Table, parameter: str) -> Any:
     return postgresql.insert(table).from_select(names, sa.select(*(given.c[name] for name in names)))
 
 
+def _quoted(hash: str | None) -> str:
+    return "null" if hash is None else f'"{hash}"'
+
+
 def _as_it_is(value: Any) -> Any:
     return value
 
@@ -254,9 +264,10 @@ def _refuse_repetition(events: Sequence[AuditEvent]) -> None:
     for event in events:
         if not isinstance(event, AuditEvent):
             raise ConfigurationError(f"only an AuditEvent can be appended, got {event!r}")
-        if event.event_id in seen:
+        number = event.event_id.int  # of which, unlike of an id, the hash costs nothing
+        if number in seen:
             raise AuditIntegrityError(f"event {event.event_id} is twice in one append; each event has an id of its own")
-        seen.add(event.event_id)
+        seen.add(number)
 
 
 _Draft = tuple[AuditEvent, datetime, str | None, tuple[str, str]]

@@ -18,7 +18,7 @@ Streams = int | Literal["subject"]
 THE_ONLY: Final = "all"
 """The name of the stream where there is one for everything."""
 _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2}){16,}")
-_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False)
 
 
 class Link(NamedTuple):

@@ -56,6 +56,11 @@ class DatabaseAuditSink:
         if chain_heads is None and (key is not None or checkpoints is not None):
             raise ConfigurationError("a key or checkpoints without chain_heads do nothing: give chain_heads as well")
 
+    @property
+    def is_keyed(self) -> bool:
+        """Whether nobody without the key can make an event that passes for a real one."""
+        return self._key is not None
+
     # -- appending
 
     def append(self, event: AuditEvent) -> None:

@@ -161,6 +161,8 @@ class MemoryStore:
 
 
 class _Subscription:
+    is_prompt = True
+
     def __init__(self, all: list[_Subscription], topic: str, callback: Callable[[], object]) -> None:
         self._all = all
         self.topic = topic

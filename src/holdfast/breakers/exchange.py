@@ -36,12 +36,13 @@ class Exchange:
         self._record = record
         self._made: BreakerRecord | None = None  # by the last step, if it changed anything
 
-    def talk(self) -> None:
-        """Tell what happened here, follow what is so, and see to the leave for probes."""
+    def talk(self) -> bool:
+        """Tell what happened here, follow what is so, and see to the leave for probes. Whether that is all for now."""
         self._tell()
         self._follow()
         if self._record is not None and self._record.state != CLOSED:
             self._lend()
+        return self._share.is_resting(self._record)
 
     def leave(self) -> None:
         """Tell what happened here, and give back what others could use."""

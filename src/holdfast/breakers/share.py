@@ -221,6 +221,13 @@ class Share:
         closed = record is None or record.state == CLOSED
         return closed and not held and self._held_closed_until == -math.inf and sight(record) == self.sight
 
+    def is_resting(self, record: BreakerRecord | None) -> bool:
+        """Whether there is nothing to do before somebody speaks up, here or there: nothing is lent, asked for or to be
+        told, and no operator's word runs out."""
+        busy = self.parked or self._bound or self.results or self.demand or self._news is not None or self.alone
+        ends = record is not None and record.manual_override_expires_at is not None
+        return not busy and not ends and self.state is not HALF_OPEN and self.circuit.state is self.state
+
     def heard(self, at: float) -> None:
         """The store has answered a question of that time."""
         self._connected, self._heard_at = True, at

@@ -1,9 +1,9 @@
 """Sharing circuits between processes: one breaker for all that use the same store.
 
 Local first: a guarded call asks and tells only its own circuit. A background thread tells the store of transitions and
-probe results, hears what others decided (by a wake-up, and by looking every half second), and fetches leave for
-half-open probes, of which the whole fleet together has no more than the policy allows. While the store is away each
-process decides alone; joining changes nothing.
+probe results, hears what others decided (by a wake-up, and by looking now and then), and fetches leave for half-open
+probes, of which the whole fleet together has no more than the policy allows. While the store is away each process
+decides alone; joining changes nothing.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from holdfast.store.port import Store, Subscription
 from holdfast.telemetry.hub import Hub
 
 POLL_S: Final = 0.5
+RESTING_S: Final = 2.0
+SETTLED_S: Final = 10.0
 VOTE_WINDOW_S: Final = 60.0
 _AT_ONCE: Final = 500
 _STOPPING_S: Final = 5.0
@@ -89,7 +91,8 @@ class Sharing:
         self._background = background
         self._shares: dict[int, Share] = {}
         self._connected = False
-        self._heard_at = 0.0
+        self._rests_for = 0.0
+        self._asked_at: float | None = None
         self._since: datetime | None = None
         self._error: str | None = None
         self._thread: threading.Thread | None = None
@@ -124,8 +127,9 @@ class Sharing:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the store answered when it was last asked; with a thread that asks, lately."""
-        silent = self._background and self._clock.monotonic() - self._heard_at > SILENCE_S
+        """Whether the store answered when it was last asked, and has not been silent since it was asked again."""
+        asked = self._asked_at
+        silent = asked is not None and self._clock.monotonic() - asked > SILENCE_S
         return self._connected and not silent
 
     def status(self) -> SharingStatus:
@@ -134,17 +138,28 @@ class Sharing:
         alone = tuple(sorted({share.name for share in shares if share.alone}))
         return SharingStatus(self.store.url, self._process, self.is_connected, self._since, self._error, names, alone)
 
+    @property
+    def pause(self) -> float:
+        """Seconds until the store is looked at again, unless somebody speaks up before: `poll`, or longer while nothing
+        goes on at a store that tells of changes by itself."""
+        told = self._subscription is not None and self._subscription.is_prompt
+        return max(self._poll, self._rests_for) if told and self._connected else self._poll
+
     def sync(self) -> bool:
         """One exchange with the store about every circuit; False if it could not be reached."""
         with self._turn:
+            self._asked_at = self._clock.monotonic()
             try:
                 self._listen()
-                shares = iter(list(self._shares.values()))
+                shares, rests = iter(list(self._shares.values())), SETTLED_S
                 while some := list(islice(shares, _AT_ONCE)):
-                    self._exchange(some)
+                    rests = min(rests, self._exchange(some))
+                self._rests_for = rests
             except Exception as error:  # whatever it is, calls go on without the store
                 self._lose(error)
                 return False
+            finally:
+                self._asked_at = None
             self._find()
             return True
 
@@ -176,6 +191,7 @@ class Sharing:
         self._woken: SimpleQueue[None] = SimpleQueue()
         self._thread = None
         self._subscription = None
+        self._asked_at = None
         self._closing = False
 
     def _after_fork(self) -> None:
@@ -202,7 +218,7 @@ class Sharing:
             _drain(woken)
             self.sync()
             with suppress(Empty):
-                woken.get(timeout=self._poll)
+                woken.get(timeout=self.pause)
 
     def _listen(self) -> None:
         if not self._background or self._subscription is not None:
@@ -210,20 +226,23 @@ class Sharing:
         try:
             # Not self._wake: the store should not keep this alive.
             self._subscription = self.store.subscribe(TOPIC, partial(_put, self._woken))
-        except Exception as error:  # wake-ups only hasten: looking every half second goes on
+        except Exception as error:  # wake-ups only hasten: looking now and then goes on
             _LOG.debug("%s: no wake-ups (%s)", self.store.url, redact(str(error)))
 
-    def _exchange(self, shares: list[Share]) -> None:
+    def _exchange(self, shares: list[Share]) -> float:
+        """For how long the store can be left alone."""
         asked = [share.circuit.clock.monotonic() for share in shares]
         names = list(dict.fromkeys(share.name for share in shares))
         records = dict(zip(names, self.store.get(BREAKER, names), strict=True))
+        rests = SETTLED_S
         for share, at in zip(shares, asked, strict=True):
             share.heard(at)
             if not share.is_settled(records[share.name]):
-                Exchange(self.store, share, self._terms, records[share.name]).talk()
+                talk = Exchange(self.store, share, self._terms, records[share.name]).talk
+                rests = min(rests, RESTING_S if talk() else 0.0)
+        return rests
 
     def _find(self) -> None:
-        self._heard_at = self._clock.monotonic()
         if not self._connected:
             lost, self._error = self._error is not None, None
             self._connected, self._since = True, self._clock.wall()

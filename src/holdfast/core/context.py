@@ -40,6 +40,15 @@ class Source(Protocol):
         ...
 
 
+class ContextSource:
+    """A source that makes the context itself, when somebody asks for it."""
+
+    __slots__ = ()
+
+    def context(self, deadline: Deadline) -> ResilienceContext:
+        raise NotImplementedError
+
+
 Link = list[Any]
 SOURCE, PARENT, LIMIT, CONTEXT = range(4)
 
@@ -201,6 +210,8 @@ def context_of(link: Link | None) -> ResilienceContext | None:
 def _materialise(link: Link, parent: ResilienceContext | None) -> ResilienceContext:
     source, limit = link[SOURCE], link[LIMIT]
     made = Deadline(math.inf if limit is None else limit, source.clock)
+    if isinstance(source, ContextSource):
+        return source.context(made)
     if parent is None:
         return ResilienceContext(source.operation_key, made)
     return parent.derive_child(source.operation_key, made)

@@ -75,24 +75,27 @@ class Batch:
         self._stopping = False
         self._ended: list[Call] = []
         self._unstarted: list[Call] = []
-        self._held: dict[UUID, OutboxEntry] = {}
-        self._calls: dict[UUID, Call] = {}
+        self._held: set[Call] = set()
         self._told: list[asyncio.Task[None]] = []
         self._claimed_at = (datetime.min.replace(tzinfo=UTC), 0.0)
         self.fatal: BaseException | None = None
 
-    async def run(self, claim: Callable[[Session], Claimed], done: Callable[[Claimed], None]) -> int:
-        """Claim, call and settle; how many entries were claimed."""
+    async def run(
+        self,
+        claiming: Callable[[], Callable[[Session], Claimed]],
+        done: Callable[[Claimed], None],
+        ready: Claimed | None = None,
+    ) -> int:
+        """Claim, unless that is done already, call and settle; how many entries were claimed."""
         parts = self._parts
-        claimed = await parts.outbox.arun(claim)
+        claimed = await parts.outbox.arun(claiming()) if ready is None else ready
         done(claimed)
         if not claimed.entries and not claimed.checks:
             return 0
         assert claimed.now is not None
         self._claimed_at = claimed.now, parts.clock.monotonic()
-        self._held = {entry.entry_id: entry for entry in claimed.entries}
         heart = Heartbeat(
-            self._held,
+            lambda: [call.entry for call in self._held],
             self._renew,
             self._lose,
             lease=parts.lease,
@@ -126,10 +129,12 @@ class Batch:
     def _begin(self, claimed: Claimed) -> None:
         parts, ready = self._parts, list[Call]()
         for entry in claimed.entries:
-            call = self._calls[entry.entry_id] = self._call(entry)
+            call = self._call(entry)
+            self._held.add(call)
             if entry.depends_on is not None:
                 call.previous = claimed.results.get(entry.depends_on)
-            if call.error is not None or call.unknown or parts.judge.is_exhausted(call):
+            call.exhausted = parts.judge.is_exhausted(call)
+            if call.error is not None or call.unknown or call.exhausted:
                 self._ended.append(call)
             else:
                 ready.append(call)
@@ -168,11 +173,12 @@ class Batch:
 
     def _lose(self, ids: Collection[UUID]) -> None:
         """Others have these entries."""
-        for id in ids:
-            call = self._calls.get(id)
-            if call is not None and call.started_at is None:
+        for call in self._held:
+            if call.entry.entry_id not in ids:
+                continue
+            if call.started_at is None:
                 call.cut = Cut.LOST
-            elif call is not None and id in self._lanes.running:
+            elif call in self._lanes.running:
                 call.cut_off(Cut.LOST)
 
     async def _renew(self, entries: Collection[OutboxEntry]) -> set[UUID]:
@@ -193,7 +199,7 @@ class Batch:
 
     def _is_left(self, call: Call) -> bool:
         """Whether nothing is written of it."""
-        if not call.keeps_its_lease:
+        if (call.error is None and call.cut is None) or not call.keeps_its_lease:
             return False
         if call.is_fatal:
             self.fatal = self.fatal or call.error
@@ -203,9 +209,7 @@ class Batch:
         return True
 
     def _forget(self, call: Call) -> None:
-        if call.check is None:
-            self._held.pop(call.entry.entry_id, None)
-            self._calls.pop(call.entry.entry_id, None)
+        self._held.discard(call)
 
     async def _settle(self, ended: Sequence[Call], unstarted: Sequence[Call]) -> None:
         parts, now = self._parts, self._now()

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from holdfast.core.clock import Clock
-from holdfast.core.context import CURRENT, Link, ResilienceContext, ambient_deadline, new_link, publish, withdraw
+from holdfast.core.context import ContextSource, Link, ResilienceContext, ambient_deadline, publish, withdraw
 from holdfast.core.deadline import Deadline
 from holdfast.errors import Conflict
 from holdfast.letters.capture import IDEMPOTENCY_KEY
@@ -42,13 +42,16 @@ class Check(NamedTuple):
     """1 for the first time it is asked."""
 
 
-class Call:
-    """A call under way, and what came of it: an answer or an error."""
+class Call(ContextSource):
+    """A call under way, and what came of it: an answer or an error. It is the source of its context."""
 
     __slots__ = (
-        "answer", "check", "cut", "ended_at", "entry", "error", "operation", "previous", "started_at", "target", "task",
-        "unknown", "until",
+        "answer", "check", "clock", "cut", "ended_at", "entry", "error", "exhausted", "operation", "previous",
+        "started_at", "target", "task", "unknown", "until",
     )  # fmt: skip
+
+    retry_domain = None
+    clock: Clock
 
     def __init__(
         self, entry: OutboxEntry, operation: Operation | None, target: Any = None, check: Check | None = None
@@ -59,6 +62,7 @@ class Call:
         self.check = check
         self.previous: Any = None
         self.unknown = False  # nobody here knows the operation, or its target
+        self.exhausted = False  # it was begun as often as allowed
         self.answer: Any = None
         self.error: BaseException | None = None
         self.cut: Cut | None = None
@@ -66,6 +70,14 @@ class Call:
         self.started_at: float | None = None
         self.ended_at = 0.0
         self.until = 0.0
+
+    @property
+    def operation_key(self) -> str:
+        return str(self.entry.operation)
+
+    def context(self, deadline: Deadline) -> ResilienceContext:
+        """What guards below see: they find the idempotency key in it."""
+        return ResilienceContext(self.operation_key, deadline, properties={IDEMPOTENCY_KEY: str(self.entry.entry_id)})
 
     def cut_off(self, why: Cut) -> None:
         """Cancel the call, unless it was already."""
@@ -105,17 +117,23 @@ class Caller:
         own = operation.timeout
         return self._timeout if own is None else min(own.total_seconds(), self._timeout)
 
-    async def make(self, call: Call, outer: Link | None) -> None:
-        """Make the call, and note what came of it.
+    async def make(self, call: Call, outer: Link | None, task: asyncio.Task[Any]) -> None:
+        """Make the call in this task, and note what came of it.
 
         Raises CancelledError only if somebody cancelled this task who had not cut the call off.
         """
-        task = call.task = asyncio.current_task()
-        assert task is not None
+        call.task, call.clock = task, self._clock
         cancelled_before = task.cancelling()
-        token = publish(self._link(call, outer))
+        limit = call.until if outer is None else ambient_deadline(outer, self._clock).tighten(call.until).at
+        operation = call.operation
+        assert operation is not None
+        token = publish([call, outer, limit, None])
         try:
-            call.answer = await self._invoke(call)
+            if operation.is_async and operation.guard is None and call.check is None:  # as nearly all are
+                given: Any = call.entry if operation.takes_entry else self._context(call, limit)
+                call.answer = await operation.call(call.target, given)  # type: ignore[misc]  # it is async
+            else:
+                call.answer = await self._invoke(call, operation, self._context(call, limit))
         except asyncio.CancelledError as error:
             call.error = error
         except Exception as error:
@@ -132,19 +150,7 @@ class Caller:
         if call.cut is Cut.TIMEOUT and call.error is not None and not call.is_fatal:
             call.error = TimeoutError("the call took too long")
 
-    def _link(self, call: Call, outer: Link | None) -> Link:
-        """Guards below are bounded by the call's limit, and find its idempotency key."""
-        limit = Deadline(call.until, self._clock)
-        if outer is not None:
-            limit = ambient_deadline(outer, self._clock).tighten(call.until)
-        entry = call.entry
-        seen = ResilienceContext(str(entry.operation), limit, properties={IDEMPOTENCY_KEY: str(entry.entry_id)})
-        return new_link(seen, outer, seen)
-
-    async def _invoke(self, call: Call) -> Any:
-        operation = call.operation
-        assert operation is not None
-        context = self._context(call)
+    async def _invoke(self, call: Call, operation: Operation, context: CallContext) -> Any:
         if call.check is not None:
             assert operation.verify is not None
             return await self._colourless(operation.verify, call.target, context)
@@ -152,14 +158,11 @@ class Caller:
         if guard is not None and not hasattr(guard, "acall"):
             guard = guard(call.entry.resolver)
         if guard is None:
-            if inspect.iscoroutinefunction(operation.call):
-                return await operation.call(call.target, context)
             return await self._colourless(operation.call, call.target, context)
         return await guard.acall(partial(self._colourless, operation.call), call.target, context)
 
-    def _context(self, call: Call) -> CallContext:
-        entry, link = call.entry, CURRENT.get()
-        assert link is not None
+    def _context(self, call: Call, limit: float) -> CallContext:
+        entry = call.entry
         return CallContext(
             entry.entry_id,
             str(entry.operation),
@@ -169,7 +172,7 @@ class Caller:
             entry.ref,
             entry.payload,
             entry.corrections,
-            link[-1].deadline,
+            Deadline(limit, self._clock),
             entry.headers or _NO_HEADERS,
             entry.saga_id,
             entry.step,

@@ -57,12 +57,11 @@ class Claims(Place):
         statements = self.statements(session)
         token = uuid4()
         now = self._now(session, at_once=not statements.returns_updates)
-        one = statements.claim(queue=queue, limit=limit, lease=lease, token=token, who=self.name, now=now)
-        if one is None:
-            held = {"last_attempt_at": now, "next_attempt_at": now + lease}
-            held |= {"claim_token": token, "claimed_by": self.name}
-            return self._claim_in_steps(session, statements, queue, limit, held)
-        return sorted(map(statements.claimed_entry, session.execute(*one).all()), key=oldest_first)
+        if statements.returns_updates:
+            return statements.claim(session, queue=queue, limit=limit, lease=lease, token=token, who=self.name, now=now)
+        held = {"last_attempt_at": now, "next_attempt_at": now + lease}
+        held |= {"claim_token": token, "claimed_by": self.name}
+        return self._claim_in_steps(session, statements, queue, limit, held)
 
     def _claim_in_steps(
         self, session: Session, statements: Statements, queue: str, limit: int, held: dict[str, Any]

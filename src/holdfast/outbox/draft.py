@@ -9,11 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.machine.outbox_entry import OutboxStatus
 from holdfast.outbox.checks import an_id, moment, span, text
 from holdfast.outbox.ids import new_entry_ids
 from holdfast.outbox.subject import CompositeSubjectId, SubjectRef, json_value
-from holdfast.store.codec import plain_to_json
+from holdfast.store.codec import plain_to_json, simple_to_json
 
 PUBLISH: Final = "publish"
 DEFAULT_QUEUE: Final = "default"
@@ -21,7 +20,8 @@ LARGEST_PAYLOAD: Final = 1 << 20
 _LONGEST_OPERATION: Final = 32
 _LONGEST_QUEUE: Final = 64
 _LONGEST_DIRECTION: Final = 16
-_PENDING: Final = str(OutboxStatus.PENDING)
+_AT_A_TIME: Final = 500
+Known = dict[tuple[str, str, str], tuple[str, str, str]]
 
 
 @dataclass(slots=True)  # to freeze it would cost as much as to make its row
@@ -72,37 +72,34 @@ class Draft:
         ref = SubjectRef(kind="topic", value=text("topic", topic))
         return cls(PUBLISH, wrapped, target=target, ref=ref, **more)
 
-    def row(self, entry_id: UUID, trace: Mapping[str, str], largest: int = LARGEST_PAYLOAD) -> dict[str, Any]:
-        """The row to be inserted, with that id unless the draft has one. What is JSON is its text already.
+    def row(self, entry_id: UUID, trace: Mapping[str, str], largest: int, known: Known) -> dict[str, Any]:
+        """The row to be inserted, with that id unless the draft has one. What is JSON is its text already. `known` are
+        names that were checked for earlier rows.
 
-        The time is the database's, so `enqueued_at` is None, and `delay` is still there. Raises ValueError for what
-        cannot be stored.
+        The time is the database's, so `enqueued_at` is None, and `delay` is still there; what begins with a default of
+        the server's is left to it. Raises ValueError for what cannot be stored.
         """
         if self.entry_id is not None:
             entry_id = an_id("entry_id", self.entry_id)
         key = None if self.key is None else text("key", self.key)
-        subject = self.subject_id
-        if subject is None:  # asked first: to ask a model's class what is no model of it takes long
-            subject = str(entry_id) if key is None else key
-        elif not isinstance(subject, str) and isinstance(subject, CompositeSubjectId):
-            subject = subject.canonical
+        operation, target, queue = self._names(known)
+        subject = str(entry_id) if key is None else key
+        if self.subject_id is not None:
+            subject = text("subject_id", getattr(self.subject_id, "canonical", self.subject_id))
         ref = self.ref
         if ref is not None and not isinstance(ref, SubjectRef):
             raise ValueError(f"ref must be a SubjectRef, got {ref!r}; write SubjectRef(kind=…, value=…)")
         gate, delay = (None, None) if self.at is None and self.delay is None else self._start()
         return {
             "entry_id": entry_id,
-            "operation": text("operation", str(self.operation), _LONGEST_OPERATION),
-            "resolver": text("target", self.target),
-            "subject_id": text("subject_id", subject),
-            "ref_kind": self.target if ref is None else ref.kind,
+            "operation": operation,
+            "resolver": target,
+            "subject_id": subject,
+            "ref_kind": target if ref is None else ref.kind,
             "ref_value": subject if ref is None else ref.value,
             "ref_extra": plain_to_json(ref.extra) if ref is not None and ref.extra else "{}",
             "payload": sized(self.payload, largest),
-            "status": _PENDING,
-            "attempts": 0,
-            "parks": 0,
-            "queue": text("queue", self.queue, _LONGEST_QUEUE),
+            "queue": queue,
             "ordering_key": key,
             "dedupe_key": None if self.dedupe_key is None else text("dedupe_key", self.dedupe_key),
             "headers": _headers(self.headers, trace) if trace or self.headers is not None else None,
@@ -115,6 +112,18 @@ class Draft:
             "delay": delay,
         }
 
+    def _names(self, known: Known) -> tuple[str, str, str]:
+        """Operation, target and queue, which many drafts have in common."""
+        try:
+            found = known.get((self.operation, self.target, self.queue))
+        except TypeError:  # what is no text is refused below
+            found = None
+        if found is None:
+            operation = text("operation", str(self.operation), _LONGEST_OPERATION)
+            found = operation, text("target", self.target), text("queue", self.queue, _LONGEST_QUEUE)
+            known[found] = found
+        return found
+
     def _start(self) -> tuple[datetime | None, timedelta | None]:
         if self.delay is None:
             return None if self.at is None else moment("at", self.at), None
@@ -125,9 +134,15 @@ class Draft:
 
 def rows_of(drafts: Iterable[Draft], number: int, largest: int) -> Iterator[dict[str, Any]]:
     """The rows of so many drafts, each made when it is asked for."""
-    trace = _trace()
-    for draft, entry_id in zip(drafts, new_entry_ids(number), strict=True):
-        yield draft.row(entry_id, trace, largest)
+    trace, known = _trace(), Known()
+    for draft, entry_id in zip(drafts, _ids(number), strict=True):
+        yield draft.row(entry_id, trace, largest, known)
+
+
+def _ids(number: int) -> Iterator[UUID]:
+    """So many ids; the first rows need not wait for those of the last."""
+    for start in range(0, number, _AT_A_TIME):
+        yield from new_entry_ids(min(_AT_A_TIME, number - start))
 
 
 def sized(payload: Any, largest: int) -> str | None:
@@ -135,7 +150,12 @@ def sized(payload: Any, largest: int) -> str | None:
 
     Raises ValueError for one that is not JSON, or has more than so many bytes.
     """
-    return None if payload is None else check_size(json_value("payload", payload), largest)
+    if payload is None:
+        return None
+    written = simple_to_json(payload)
+    if written is None or len(written) > largest:
+        return check_size(json_value("payload", payload), largest)
+    return written
 
 
 def check_size(payload: Any, largest: int) -> str:

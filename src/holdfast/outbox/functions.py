@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Final
 
 from holdfast.outbox.operation import Answer, CallContext, Discard, Done, Operation, Park, RetryAfter
 from holdfast.outbox.subject_operations import wanted_extras
+
+_ANSWERS: Final = (Done, Park, RetryAfter, Discard)
 
 
 class NoTarget:
@@ -30,11 +32,14 @@ def operation_of(name: str, function: Callable[..., Any], **options: Any) -> Ope
     extras = wanted_extras(function)
     options.setdefault("signature", _payloads(function, extras))
 
+    wants_context = "context" in extras
+    options.setdefault("takes_entry", not wants_context)
+
     def arguments(context: CallContext) -> dict[str, Any]:
         given: dict[str, Any] = dict(context.payload or {})
         if "idempotency_key" in extras:
             given["idempotency_key"] = context.entry_id
-        if "context" in extras:
+        if wants_context:
             given["context"] = context
         return given
 
@@ -61,5 +66,5 @@ def _payloads(function: Callable[..., Any], extras: Collection[str]) -> inspect.
     return signature.replace(parameters=left, return_annotation=inspect.Signature.empty)
 
 
-def _answer(value: Any) -> Answer:
-    return value if isinstance(value, Done | Park | RetryAfter | Discard) else Done(value)
+def _answer(value: Any) -> Answer | None:
+    return value if value is None or isinstance(value, _ANSWERS) else Done(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -18,13 +18,13 @@ Renew = Callable[[Collection[OutboxEntry]], Awaitable[set[UUID]]]
 
 
 class Heartbeat:
-    """Renews everything in `held` three times in a lease, beginning a third of a lease from now, so that a batch that
+    """Renews all that `held()` gives three times in a lease, from a third of a lease on, so that a batch that
     is done sooner costs nothing. `lost(ids)` is told of claims that others have, or must be taken to have.
     """
 
     def __init__(
         self,
-        held: Mapping[UUID, OutboxEntry],
+        held: Callable[[], Collection[OutboxEntry]],
         renew: Renew,
         lost: Callable[[Collection[UUID]], None],
         *,
@@ -54,19 +54,20 @@ class Heartbeat:
         self._timer = self._set()
 
     async def _beat(self) -> None:
-        entries = dict(self._held)
+        entries = self._held()
         if not entries:
             return
+        ids = {entry.entry_id for entry in entries}
         asked_at = self._clock.monotonic()
         try:
-            kept = await self._renew(entries.values())
+            kept = await self._renew(entries)
         except Exception as error:  # the database may be back at the next beat
             self._troubled(error)
             if self._clock.monotonic() - self._renewed_at >= self._lease:
-                self._lost(entries.keys())
+                self._lost(ids)
             return
         self._renewed_at = asked_at
-        if gone := entries.keys() - kept:
+        if gone := ids - kept:
             self._lost(gone)
 
     async def close(self) -> None:

@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from holdfast.audit.driven import Driven, Row, is_translated
 from holdfast.audit.sessions import take_write_lock
-from holdfast.outbox.driven import Driven, Row, is_translated
 from holdfast.outbox.loading import can_load, load
 from holdfast.outbox.rows import in_utc
 from holdfast.outbox.tables import OutboxTables
@@ -85,8 +85,7 @@ class Inserts:
             return None
         outbox, given = self.tables.outbox, self._lock_numbers(keys) | self._told
         given["table"] = connection.dialect.identifier_preparer.format_table(outbox)
-        told = self._locking.run(connection, bool(keys), (*given,), [given])
-        at, is_guarded = told.one()[:2]
+        at, is_guarded, *_ = self._locking.fetch(connection, bool(keys), given)[0]
         if is_guarded:
             return None  # COPY does not know the policies of row-level security
         return load(connection, outbox, rows, now(session) or at)
@@ -155,7 +154,7 @@ class Inserts:
             once = any(row["dedupe_key"] is not None for row in part)
             kind = _Kind(_present(part), once, bool(locks), len(part) > 1)
             given = ({"rows": _json(part)} if kind.many else _texts(part[0], kind.names)) | self._told | locks
-            written = self._written.run(connection, kind, (*given,), [given])
+            written = self._written.fetch(connection, kind, given)
             if once:
                 left_out.update(row["entry_id"] for row in part)
                 left_out.difference_update(UUID(text) for (text,) in written)

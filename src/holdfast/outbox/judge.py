@@ -113,7 +113,7 @@ class Judge:
         return Settlement(call.entry, RELEASE)
 
     def _ruled(self, call: Call, now: datetime) -> Settlement:
-        if self.is_exhausted(call):
+        if call.exhausted:
             return self._abandon(call, now, EXHAUSTED, self.budget(call))
         if call.unknown:
             return self._unknown(call, now)

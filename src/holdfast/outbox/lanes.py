@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
-from uuid import UUID
 
 from holdfast.core.clock import Clock, TimerHandle
 from holdfast.core.context import CURRENT
@@ -74,7 +73,7 @@ class Lanes:
         self._done = done
         self._ready: deque[tuple[Call, bool]] = deque()  # with whether a place at its target was given already
         self._waiting = 0
-        self.running: dict[UUID, Call] = {}
+        self.running: set[Call] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._spare = False
         self._context = copy_context()
@@ -108,7 +107,7 @@ class Lanes:
 
     def cut_off(self, why: Cut) -> None:
         """Cancel everything that is under way."""
-        for call in list(self.running.values()):
+        for call in list(self.running):
             call.cut_off(why)
 
     async def close(self) -> None:
@@ -134,20 +133,22 @@ class Lanes:
 
     async def _lane(self) -> None:
         self._spare = False
-        clean, outer = copy_context(), CURRENT.get()
-        while (call := self._next()) is not None:
+        clean, outer, task = copy_context(), CURRENT.get(), asyncio.current_task()
+        assert task is not None
+        now = self._clock.monotonic()
+        while (call := self._next(now)) is not None:
             self._have_spare()
             try:
-                await self._caller.make(call, outer)
+                await self._caller.make(call, outer, task)
             finally:
-                call.ended_at = self._clock.monotonic()
-                del self.running[call.entry.entry_id]
+                now = call.ended_at = self._clock.monotonic()
+                self.running.remove(call)
                 self._limits.release(call)
                 self._done(call)
             if copy_context() != clean:
                 break
 
-    def _next(self) -> Call | None:
+    def _next(self, now: float) -> Call | None:
         while self._ready:
             call, admitted = self._ready.popleft()
             if call.cut is not None:  # lost before it began
@@ -159,9 +160,9 @@ class Lanes:
                 self._waiting += 1
                 continue
             assert call.operation is not None
-            call.started_at = self._clock.monotonic()
-            call.until = call.started_at + self._caller.limit(call.operation)
-            self.running[call.entry.entry_id] = call
+            call.started_at = now
+            call.until = now + self._caller.limit(call.operation)
+            self.running.add(call)
             if self._timer is None or call.until < self._timer_at:
                 self._arm(call.until)
             return call
@@ -176,9 +177,9 @@ class Lanes:
 
     def _cut_late_ones(self) -> None:
         now, self._timer = self._clock.monotonic(), None
-        for call in list(self.running.values()):
+        for call in list(self.running):
             if call.until <= now:
                 call.cut_off(Cut.TIMEOUT)
-        left = [call.until for call in self.running.values() if call.cut is None]
+        left = [call.until for call in self.running if call.cut is None]
         if left:
             self._arm(min(left))

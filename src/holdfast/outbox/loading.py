@@ -7,16 +7,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from holdfast.outbox.driven import Row
-
-if TYPE_CHECKING:
-    import psycopg
+from holdfast.audit.driven import Row, own_cursor
 
 _SAVEPOINT: Final = "holdfast_loading"
 
@@ -39,7 +36,8 @@ def load(connection: sa.Connection, table: sa.Table, rows: Iterable[Row], at: da
     preparer = connection.dialect.identifier_preparer
     names = ", ".join(preparer.quote(name) for name in first if name != "delay")
     statement = f"COPY {preparer.format_table(table)} ({names}) FROM STDIN"
-    with _undone_as_one(connection), _copying(_driver(connection), _values(chain((first,), rows), at, ids)):
+    values = _values(chain((first,), rows), at, ids)
+    with _undone_as_one(connection), own_cursor(_driver(connection), _copying(values)):
         connection.exec_driver_sql(statement)
     return ids
 
@@ -57,10 +55,8 @@ def _values(rows: Iterable[Row], at: datetime, ids: list[UUID]) -> Iterator[list
         yield [*row.values()]
 
 
-@contextmanager
-def _copying(driver: psycopg.Connection[Any], values: Iterable[list[Any]]) -> Iterator[None]:
-    """Have the driver's next cursor copy: so SQLAlchemy runs the statement, tells its listeners of it and translates
-    the errors."""
+def _copying(values: Iterable[list[Any]]) -> type[Any]:
+    """A cursor that copies."""
     from psycopg import Cursor  # a driver is imported by whoever uses it
 
     class Copying(Cursor[Any]):
@@ -71,11 +67,7 @@ def _copying(driver: psycopg.Connection[Any], values: Iterable[list[Any]]) -> It
                     write(one)
             return self
 
-    before, driver.cursor_factory = driver.cursor_factory, Copying
-    try:
-        yield
-    finally:
-        driver.cursor_factory = before
+    return Copying
 
 
 @contextmanager

@@ -157,6 +157,10 @@ class Operation:
     """Asked after a success is on disk: whether it has really happened (True), or None if the target cannot tell."""
     can_verify: Callable[[Any], bool] | None = None
     """Whether a target can be asked at all. None: every one can."""
+    takes_entry: bool = False
+    """Whether `call` gets the entry in place of a context, of which it would use no more than what both have."""
+    is_async: bool = field(init=False, repr=False, compare=False)
+    """Whether `call` is a coroutine function."""
 
     def __post_init__(self) -> None:
         name: Any = self.name
@@ -165,6 +169,7 @@ class Operation:
         self._check_trail()
         if not callable(self.call):
             raise ConfigurationError(f"Operation.call must be a function of (target, context), got {self.call!r}")
+        object.__setattr__(self, "is_async", iscoroutinefunction(self.call))
         within: Any = self.complete_in
         if within is not None and (not callable(within) or iscoroutinefunction(within)):
             raise ConfigurationError(f"Operation.complete_in must be a plain function, got {within!r}")

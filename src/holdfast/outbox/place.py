@@ -68,6 +68,7 @@ class Place:
         self._block = abandoned_head == "block"
         self._statements: dict[str, Statements] = {}
         self._inserts: dict[str, Inserts] = {}
+        self._fits: set[tuple[str, ...]] = set()
 
     def run(self, work: Callable[[Session], T]) -> T:
         """Do the work in a transaction of its own."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from holdfast.machine.outbox_entry import ABANDON, PARK, REFUND
+from holdfast.machine.outbox_entry import ABANDON, PARK, REFUND, SUCCEED
 from holdfast.outbox.calling import Call
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.events import (
@@ -60,6 +60,8 @@ class Reporter:
         late = {entry.entry_id for entry in overdue}
         for call, settlement in calls:
             move = settlement.move
+            if move is SUCCEED:
+                continue
             if move is ABANDON:
                 self._abandoned(call.entry, settlement)
             elif move is PARK:

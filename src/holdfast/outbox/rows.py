@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -28,6 +29,16 @@ _TIMES: Final = ("enqueued_at", "last_attempt_at", "next_attempt_at", "verify_at
 COLUMNS: Final = (*_SAME, *_TIMES, "status", "operation", "ref_kind", "ref_value", "ref_extra", "payload")
 """What is read of a row, in this order."""
 _REF_FIELDS: Final = frozenset(SubjectRef.model_fields)
+_RARE: Final = (
+    "parks", "last_error", "ordering_key", "dedupe_key", "saga_id", "step", "direction", "depends_on", "verification",
+    "verify_at", "result", "headers",
+)  # fmt: skip
+_NOTHING_RARE: Final = (0, *[None] * (len(_RARE) - 1))
+_CLAIMED: Final = (
+    "entry_id", "enqueued_at", "last_attempt_at", "attempts", "operation", "resolver", "subject_id", "ref_kind",
+    "ref_value", "ref_extra", "payload", *_RARE,
+)  # fmt: skip
+_DECODER: Final = json.JSONDecoder()
 _PLACES: Final = {name: at for at, name in enumerate(COLUMNS)}
 _AT_TIMES: Final = tuple((name, _PLACES[name]) for name in _TIMES)
 
@@ -36,9 +47,19 @@ def columns_of(outbox: sa.Table) -> list[sa.Column[Any]]:
     return [outbox.c[name] for name in COLUMNS]
 
 
-def columns_as_text(outbox: sa.Table) -> list[Any]:
-    """The same with JSON as text, for `entry_of_text`: some drivers decode it at several times the cost."""
-    return [sa.cast(one, sa.Text()).label(one.name) if one.name in JSON else one for one in columns_of(outbox)]
+def claimed_columns(outbox: sa.Table, dialect: str) -> list[Any]:
+    """What is read of a row that was just claimed, for `claimed_entries`. JSON is a text, and times have no zone: some
+    drivers take several times as long for the rest. What is the same in all rows of a claim is left out.
+    """
+    found: list[Any] = []
+    for column in (outbox.c[name] for name in _CLAIMED):
+        if column.name in JSON:
+            found.append(sa.cast(column, sa.Text()).label(column.name))
+        elif column.name in _TIMES and dialect == "postgresql":
+            found.append(sa.func.timezone("UTC", column, type_=sa.DateTime()).label(column.name))
+        else:
+            found.append(column)
+    return found
 
 
 def row_of(entry: OutboxEntry) -> dict[str, Any]:
@@ -69,14 +90,46 @@ def entry_of(row: Sequence[Any]) -> OutboxEntry:
     return _entry(dict(zip(COLUMNS, row, strict=True)), row)
 
 
-def entry_of_text(row: Sequence[Any]) -> OutboxEntry:
-    """The entry of a row of `columns_as_text`."""
-    values: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
-    for name in JSON:
-        text = values[name]
-        if text is not None:
-            values[name] = {} if text == "{}" else json.loads(text)
-    return _entry(values, row)
+def claimed_entries(rows: Sequence[Any], *, lease: timedelta, **same: Any) -> list[OutboxEntry]:
+    """The entries of rows of `claimed_columns`, oldest first; `same` are the values that all of them have."""
+    if not rows:
+        return []
+    at: datetime = rows[0][2].replace(tzinfo=UTC)
+    values: dict[str, Any] = dict.fromkeys(OutboxEntry.model_fields)
+    values |= {"status": OutboxStatus.IN_FLIGHT, "last_attempt_at": at, "next_attempt_at": at + lease, **same}
+    values |= {"corrections": (), "parks": 0}
+    fields, of_refs = set(_FIELDS), set(_REF_FIELDS)
+    return [_claimed(row, values, fields, of_refs) for row in sorted(rows, key=itemgetter(1, 0))]
+
+
+def _claimed(row: Sequence[Any], same: dict[str, Any], fields: set[str], of_refs: set[str]) -> OutboxEntry:
+    entry_id, enqueued_at, _, attempts, operation, resolver, subject_id, kind, value, extra, payload, *rare = row
+    ref = {"kind": kind, "value": value, "extra": {} if extra == "{}" else _of_text(extra) or {}}
+    values = {
+        **same,
+        "entry_id": entry_id,
+        "enqueued_at": enqueued_at.replace(tzinfo=UTC),
+        "attempts": attempts,
+        "operation": _OPERATIONS.get(operation, operation),
+        "resolver": resolver,
+        "subject_id": subject_id,
+        "ref": _put(SubjectRef, ref, of_refs),
+        "payload": None if payload is None else _of_text(payload),
+    }
+    if (*rare,) != _NOTHING_RARE:
+        values |= zip(_RARE, rare, strict=True)
+        values["verify_at"] = in_utc(values["verify_at"])
+        values |= {name: _of_text(values[name]) for name in ("result", "headers") if values[name] is not None}
+    if operation == OutboxOperation.RECTIFY:
+        _correct(values)
+    return _put(OutboxEntry, values, fields)
+
+
+def _of_text(text: str) -> Any:
+    try:
+        return _DECODER.raw_decode(text)[0]  # which looks for no spaces around it
+    except ValueError:
+        return json.loads(text)
 
 
 def _entry(values: dict[str, Any], row: Sequence[Any]) -> OutboxEntry:
@@ -91,23 +144,34 @@ def _entry(values: dict[str, Any], row: Sequence[Any]) -> OutboxEntry:
         {"kind": values.pop("ref_kind"), "value": values.pop("ref_value"), "extra": values.pop("ref_extra") or {}},
         _REF_FIELDS,
     )
-    payload = values["payload"]
     values["corrections"] = ()
-    if operation == OutboxOperation.RECTIFY and isinstance(payload, Mapping) and "corrections" in payload:
+    if operation == OutboxOperation.RECTIFY:
+        _correct(values)
+    return built(OutboxEntry, values, _FIELDS)
+
+
+def _correct(values: dict[str, Any]) -> None:
+    """Take the corrections out of the payload."""
+    payload = values["payload"]
+    if isinstance(payload, Mapping) and "corrections" in payload:
         values["corrections"] = tuple(map(_correction, payload["corrections"]))
         values["payload"] = None
-    return built(OutboxEntry, values, _FIELDS)
 
 
 def built(model: type[M], values: dict[str, Any], fields: frozenset[str]) -> M:
     """An instance of what was checked when it was stored: to check each row again would cost more than to read it, and
     what an older release stored must stay readable. `model_construct` looks up every field, and costs five times this.
     """
+    return _put(model, values, set(fields))
+
+
+def _put(model: type[M], values: dict[str, Any], fields: set[str]) -> M:
     built = model.__new__(model)
-    object.__setattr__(built, "__dict__", values)
-    object.__setattr__(built, "__pydantic_fields_set__", set(fields))
-    object.__setattr__(built, "__pydantic_extra__", None)
-    object.__setattr__(built, "__pydantic_private__", None)
+    put = object.__setattr__
+    put(built, "__dict__", values)
+    put(built, "__pydantic_fields_set__", fields)
+    put(built, "__pydantic_extra__", None)
+    put(built, "__pydantic_private__", None)
     return built
 
 

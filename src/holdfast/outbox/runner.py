@@ -133,16 +133,26 @@ class SagaRunner:
         """
         return await self.run_batch(lambda number: None)
 
-    async def run_batch(self, claimed: Callable[[int], object]) -> int:
-        """`run_once`, which tells how many entries it has claimed before it calls them."""
+    def claim(self) -> Claimed | None:
+        """Claim a batch for `run_batch` in this thread: for a loop that has nothing else to do, which a thread of its
+        own for the claim would only keep waiting. None where sessions are async."""
+        if self.outbox.is_async:
+            return None
+        claimed = self.outbox.run(self._claiming())
+        self._heed(claimed)
+        return claimed
+
+    async def run_batch(self, claimed: Callable[[int], object], ready: Claimed | None = None) -> int:
+        """`run_once`, which tells how many entries it has claimed before it calls them; `ready` are claimed already."""
         batch = Batch(self._parts)
 
         def done(what: Claimed) -> None:
-            self._heed(what)
+            if ready is None:
+                self._heed(what)
             claimed(len(what.entries))
 
         # A task of its own: whoever cancels this one must not tear a settle apart.
-        work = asyncio.get_running_loop().create_task(batch.run(self._claiming(), done))
+        work = asyncio.get_running_loop().create_task(batch.run(self._claiming, done, ready))
         try:
             number = await asyncio.shield(work)
         except asyncio.CancelledError:

@@ -10,11 +10,11 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from holdfast.audit.driven import Row
 from holdfast.audit.sessions import plain_session
 from holdfast.errors import ConfigurationError, Conflict
 from holdfast.outbox.checks import each
 from holdfast.outbox.draft import DEFAULT_QUEUE, PUBLISH, Draft, check_size, rows_of
-from holdfast.outbox.driven import Row
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.inserts import MANY
 from holdfast.outbox.place import Place, parts
@@ -23,6 +23,7 @@ from holdfast.outbox.subject import CompositeSubjectId, SubjectRef
 from holdfast.store.codec import plain_to_json
 
 _TRIES: Final = 5
+_MOST_FITTING: Final = 1000  # so many sets of names are remembered; a program has a handful
 
 
 class Sending(Place):
@@ -133,7 +134,7 @@ class Sending(Place):
 
     def _fitting(self, drafts: Iterable[Draft]) -> Iterator[Draft]:
         """These drafts, each once it is known that its operation is there and takes such a payload."""
-        fitting: set[tuple[str, ...]] = set()
+        fitting = self._fits
         for draft in drafts:
             payload, name = draft.payload, str(draft.operation)
             # Whether it fits is a matter of the payload's names, and those of many drafts are the same.
@@ -141,6 +142,8 @@ class Sending(Place):
             if names is None or names not in fitting:
                 self._check_operation(name, payload)
                 if names is not None:
+                    if len(fitting) >= _MOST_FITTING:
+                        fitting.clear()
                     fitting.add(names)
             yield draft
 

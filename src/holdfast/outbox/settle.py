@@ -77,19 +77,23 @@ def settle(
     followers: Sequence[Follower] = (),
 ) -> list[bool]:
     """Write what became of these calls; for each whether its claim still held. What did not hold changes nothing."""
-    first = {one.entry.entry_id: one for one in reversed(settlements)}
-    todo = [one for one in settlements if first[one.entry.entry_id] is one]
+    first = {one.entry.entry_id.int: one for one in reversed(settlements)}
+    todo = [one for one in settlements if first[one.entry.entry_id.int] is one]
     settled, rows = _move(session, statements, todo)
     if settled:
         _record_attempts(session, statements, settled)
         completing = _completed(settled, rows)
-        events = [event for one in settled for event in _events(one, id(one) in completing)]
+        events = [event for one in settled for event in one.events]
+        if completing:
+            events = [event for one in settled for event in _events(one, id(one) in completing)]
         for follower in followers:
             events += follower.follow(session, settled)
         for one in settled:
             if one.within is not None:
                 one.within(session)
         write_events(session, sink, events)
+    if len(settled) == len(settlements):
+        return [True] * len(settled)
     done = {id(one) for one in settled}
     return [id(one) in done for one in settlements]
 
@@ -135,11 +139,13 @@ def _need_no_lock(settlements: Sequence[Settlement], alike: Collection[Any]) -> 
 def _move_held(
     session: Session, statements: Statements, settlements: Sequence[Settlement], alike: Iterable[Sequence[Settlement]]
 ) -> list[Settlement]:
-    settled: set[UUID] = set()
+    lost: set[UUID] = set()
     for those in alike:
         one, ids = those[0], [one.entry.entry_id for one in those]
-        settled.update(statements.move_held(session, one.move, ids, one.entry.claim_token, one.scrub, one.given))
-    return [one for one in settlements if one.entry.entry_id in settled]
+        moved = statements.move_held(session, one.move, ids, one.entry.claim_token, one.scrub, one.given)
+        if moved is not ids:
+            lost |= set(ids).difference(moved)
+    return [one for one in settlements if one.entry.entry_id not in lost] if lost else list(settlements)
 
 
 def _is_held(rows: Locked, one: Settlement) -> bool:
@@ -169,13 +175,13 @@ def _alike(settlements: Iterable[Settlement]) -> list[list[Settlement]]:
     """Those together that belong to one claim and get the same values."""
     alike: defaultdict[Any, list[Settlement]] = defaultdict(list)
     for one in settlements:
-        alike[one.move.name, one.scrub, one.entry.claim_token, _hashable(one.given)].append(one)
+        token = one.entry.claim_token
+        claim = None if token is None else token.int  # of which the hash is there already
+        alike[one.move.name, one.scrub, claim, _hashable(one.given) if one.given else None].append(one)
     return list(alike.values())
 
 
 def _hashable(given: Mapping[str, Any]) -> Any:
-    if not given:
-        return None
     try:
         values = tuple(given.items())
         hash(values)
@@ -193,6 +199,8 @@ def _record_attempts(session: Session, statements: Statements, settled: Sequence
 def _completed(settled: Sequence[Settlement], rows: Locked) -> set[int]:
     """Which settlements complete their groups: the last success of each that leaves nothing unsucceeded behind."""
     last = {one.group: one for one in settled if one.grouped and one.move is SUCCEED}
+    if not last:
+        return set()
     now = {one.entry.entry_id for one in settled if one.move is SUCCEED}
     left = {
         (row.subject_id, row.operation, row.saga_id)

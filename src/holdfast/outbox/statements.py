@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
+from holdfast.audit.driven import Driven
 from holdfast.machine.outbox_entry import CLAIM, TERMINAL, Move, OutboxStatus, Put
-from holdfast.outbox.rows import columns_as_text, columns_of, entry_of, entry_of_text
+from holdfast.outbox.entry import OutboxEntry
+from holdfast.outbox.rows import claimed_columns, claimed_entries, columns_of
 from holdfast.outbox.subject import utc
 from holdfast.outbox.tables import OutboxTables
 
@@ -27,6 +31,19 @@ _SUCCEEDED: Final[Any] = sa.literal_column(f"'{OutboxStatus.SUCCEEDED}'")
 _UNCHECKED: Final = {"synchronize_session": False}
 
 
+class _Ids(sa.types.UserDefinedType[Any]):
+    """Ids as a text that the server reads: psycopg takes longer to write an array than the server to use it."""
+
+    cache_ok = True
+    render_bind_cast = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "UUID[]"
+
+    def bind_processor(self, dialect: sa.Dialect) -> Any:
+        return list if dialect.driver == "asyncpg" else _array
+
+
 class Statements:
     """The statements for one dialect. Each is made once, with parameters: to make one costs more than to run it."""
 
@@ -35,37 +52,41 @@ class Statements:
         self.outbox = tables.outbox
         self.dialect = dialect
         self.columns = columns_of(tables.outbox)
-        as_text = dialect == "postgresql"
-        self.claimed_columns = columns_as_text(tables.outbox) if as_text else self.columns
-        self.claimed_entry = entry_of_text if as_text else entry_of
         self.returns_updates = dialect in ("postgresql", "sqlite")
         self.is_sqlite = dialect == "sqlite"
         self._block = block
         self._server_time = server_time and dialect == "postgresql"
-        self._claim = self._claiming() if self.returns_updates else None
-        self.candidates = self._candidates(sa.bindparam("now"))
+        self._claims = Driven(self._claiming)
+        self._held = Driven(lambda shape: self._moves[shape])
+        self.candidates = self._candidates(sa.bindparam("now"), _number("size"), _number("more"), _number("near"))
         self._moves: dict[Any, Any] = {}
         self._locks: dict[bool, Any] = {}
 
-    def claim(self, *, queue: str, limit: int, lease: timedelta, token: Any, who: str, now: datetime | None) -> Any:
-        """One statement that claims, and gives the claimed rows; None where a database cannot do that."""
-        if self._claim is None:
-            return None
-        given: dict[str, Any] = {**sizes(limit), "from_queue": queue, "token": token, "who": who, "lease": lease}
+    def claim(
+        self, session: Session, *, queue: str, limit: int, lease: timedelta, token: UUID, who: str, now: datetime | None
+    ) -> list[OutboxEntry]:
+        """Claim in one statement, for databases that return updates."""
+        given: dict[str, Any] = {"from_queue": queue, "token": token, "who": who, "lease": lease}
         if now is not None:
             given |= {"now": now, "until": now + lease}
-        return self._claim, given
+        rows = self._claims.fetch(self.connection(session), limit, given)
+        return claimed_entries(rows, lease=lease, queue=queue, claim_token=token, claimed_by=who)
 
-    def _claiming(self) -> Any:
+    def _claiming(self, limit: int) -> Any:
         now: Any = (
             sa.func.statement_timestamp()
             if self._server_time
             else sa.bindparam("now", type_=sa.DateTime(timezone=True))
         )
         until: Any = now + sa.bindparam("lease", type_=sa.Interval()) if self._server_time else sa.bindparam("until")
-        fresh, gated = (part.cte(name) for part, name in zip(self._candidates(now), ("fresh", "gated"), strict=True))
+        parts = self._candidates(now, **{name: sa.literal_column(str(size)) for name, size in sizes(limit).items()})
+        fresh, gated = (part.cte(name) for part, name in zip(parts, ("fresh", "gated"), strict=True))
         both = sa.union_all(sa.select(fresh), sa.select(gated)).subquery("due")
-        chosen = sa.select(both.c.entry_id).order_by(both.c.enqueued_at, both.c.entry_id).limit(_number("size"))
+        chosen = (
+            sa.select(both.c.entry_id)
+            .order_by(both.c.enqueued_at, both.c.entry_id)
+            .limit(sa.literal_column(str(limit)))
+        )
         values = self.values(
             CLAIM,
             scrub=False,
@@ -80,22 +101,22 @@ class Statements:
         # Of a list a server knows that it is short, and looks for its rows one by one; of a query it may not.
         is_chosen = id == sa.any_(sa.func.array(chosen.scalar_subquery())) if self._server_time else id.in_(chosen)
         claim = self.outbox.update().where(is_chosen).values(values)
-        return claim.returning(*self.claimed_columns).execution_options(**_UNCHECKED)
+        return claim.returning(*claimed_columns(self.outbox, self.dialect)).execution_options(**_UNCHECKED)
 
-    def _candidates(self, now: Any) -> tuple[Any, Any]:
+    def _candidates(self, now: Any, size: Any, more: Any, near: Any) -> tuple[Any, Any]:
         """Due rows of a queue that are not paused, oldest first: those without a gate, and those whose gate is open.
         Each is read through its own index, up to a limit; rows that others have locked are passed over.
         """
         row = self.outbox.c
         mine = [row.queue == sa.bindparam("from_queue"), ~self._paused()]
         part = sa.select(row.entry_id, row.enqueued_at, row.ordering_key).where(*mine)
-        fresh = part.where(row.fresh_at.is_not(None), self._has_its_turn(self._may_be_first()))
+        fresh = part.where(row.fresh_at.is_not(None), self._has_its_turn(self._may_be_first(near)))
         gated = part.where(row.gate_at <= now, self._has_its_turn())
         fresh = fresh.order_by(row.fresh_at, row.entry_id)
         gated = gated.order_by(row.gate_at, row.enqueued_at, row.entry_id)
         return (
-            fresh.limit(_number("size")).with_for_update(skip_locked=True, of=self.outbox),
-            gated.limit(_number("more")).with_for_update(skip_locked=True, of=self.outbox),
+            fresh.limit(size).with_for_update(skip_locked=True, of=self.outbox),
+            gated.limit(more).with_for_update(skip_locked=True, of=self.outbox),
         )
 
     def still_have_their_turn(self, ids: Collection[Any]) -> Any:
@@ -108,7 +129,7 @@ class Statements:
         queues = self.tables.queues
         return _exists(queues.c.queue == sa.bindparam("from_queue"))
 
-    def _may_be_first(self) -> Any:
+    def _may_be_first(self, number: Any) -> Any:
         """Not one of those that wait behind another one among the first of the queue. It decides nothing that the turn
         would not, but it is one look into a small set: behind a long backlog of one key, the turn of each of its
         entries would be judged to find the first one of another key.
@@ -116,7 +137,7 @@ class Statements:
         row, near = self.outbox.c, self.outbox.alias("near").c
         first = sa.select(near.entry_id, near.ordering_key, near.fresh_at)
         first = first.where(near.queue == sa.bindparam("from_queue"), near.fresh_at.is_not(None))
-        some = first.order_by(near.fresh_at, near.entry_id).limit(_number("near")).subquery("some").c
+        some = first.order_by(near.fresh_at, near.entry_id).limit(number).subquery("some").c
         place = sa.func.row_number().over(partition_by=some.ordering_key, order_by=(some.fresh_at, some.entry_id))
         keyed = sa.select(some.entry_id, some.ordering_key, place.label("place")).where(some.ordering_key.is_not(None))
         ahead = keyed.cte("ahead").c
@@ -168,9 +189,12 @@ class Statements:
         values |= {name: _stored(value) for name, value in given.items() if name not in move.puts}
         return self.outbox.update().where(self.outbox.c.entry_id.in_(ids)).values(values)
 
+    def connection(self, session: Session) -> sa.Connection:
+        return session.connection(bind_arguments={"clause": self.outbox})
+
     def move_all(self, session: Session, move: Move, ids: Sequence[Any], scrub: bool, given: Mapping[str, Any]) -> None:
         """The same values for all these rows, which are locked."""
-        session.execute(self._moving(move, scrub, given, "all"), {IDS: ids, **_parameters(given)})
+        session.execute(self._moving(move, scrub, given, "all"), {IDS: self._ids(ids), **_parameters(given)})
 
     def move_each(
         self, session: Session, move: Move, scrub: bool, each: Sequence[tuple[Any, Mapping[str, Any]]]
@@ -184,19 +208,27 @@ class Statements:
     ) -> Iterable[Any]:
         """The same values for those of the rows that the claim still holds, and which they were. In one statement, for
         databases that return updates."""
-        change = self._moving(move, scrub, given, "held")
-        parameters = {IDS: ids, TOKEN: token, **_parameters(given)}
+        shape = self._shape(move, scrub, given, "held")
+        parameters = {IDS: self._ids(ids), TOKEN: token, NUMBER: len(ids), **_parameters(given)}
+        rows = self._held.fetch(self.connection(session), shape, parameters)
         if self.dialect != "postgresql":
-            return session.execute(change, parameters).scalars()
-        number, moved = tuple(session.execute(change, {NUMBER: len(ids), **parameters}).one())
+            return [row[0] for row in rows]
+        number, moved = rows[0]
         return ids if number == len(ids) else moved or ()
 
+    def _ids(self, ids: Sequence[UUID]) -> Any:
+        """As the parameter takes them; of SQLite's the text is the same for any number."""
+        return json.dumps([one.hex for one in ids]) if self.is_sqlite else ids
+
     def _moving(self, move: Move, scrub: bool, given: Mapping[str, Any], form: str) -> Any:
+        return self._moves[self._shape(move, scrub, given, form)]
+
+    def _shape(self, move: Move, scrub: bool, given: Mapping[str, Any], form: str) -> Any:
+        """What a statement depends on; it is there from then on."""
         shape = move.name, scrub, form, *given
-        found = self._moves.get(shape)
-        if found is None:
-            found = self._moves[shape] = self._make_move(move, scrub, given, form)
-        return found
+        if shape not in self._moves:
+            self._moves[shape] = self._make_move(move, scrub, given, form)
+        return shape
 
     def _make_move(self, move: Move, scrub: bool, given: Mapping[str, Any], form: str) -> Any:
         row = self.outbox.c
@@ -206,7 +238,7 @@ class Statements:
         change = self.outbox.update().values(values)
         if form == "each":
             return change.where(row.entry_id == sa.bindparam(ID, type_=sa.Uuid())).execution_options(**_UNCHECKED)
-        change = change.where(self.among(row.entry_id, IDS)).execution_options(**_UNCHECKED)
+        change = change.where(self._among_ids()).execution_options(**_UNCHECKED)
         if form == "all":
             return change
         change = change.where(self.held_by(sa.bindparam(TOKEN, type_=sa.Uuid()))).returning(row.entry_id)
@@ -225,6 +257,17 @@ class Statements:
         kind: Any = postgresql.ARRAY(column.type)
         return column == sa.any_(sa.bindparam(name, type_=kind))
 
+    def _among_ids(self) -> Any:
+        """Whether a row's id is among those that `_ids` gives."""
+        id = self.outbox.c.entry_id
+        match self.dialect:
+            case "postgresql":
+                return id == sa.any_(sa.bindparam(IDS, type_=_Ids()))
+            case "sqlite":
+                given = sa.func.json_each(sa.bindparam(IDS, type_=sa.Text()))
+                return id.in_(sa.select(given.table_valued("value").c.value))
+        return self.among(id, IDS)
+
     def held_by(self, token: Any) -> Any:
         """Rows that a claim still holds."""
         row = self.outbox.c
@@ -241,14 +284,16 @@ class Statements:
         statement = self._locks.get(bool(of_groups))
         if statement is None:
             statement = self._locks[bool(of_groups)] = self._locking(bool(of_groups))
-        return session.execute(statement, {IDS: ids, **of_groups})
+        return session.execute(statement, {IDS: self._ids(ids), **of_groups})
 
     def _locking(self, with_groups: bool) -> Any:
         row = self.outbox.c
-        wanted = self.among(row.entry_id, IDS)
+        wanted = self._among_ids()
         if with_groups and self.dialect == "postgresql":
             # Of an `or` of arrays the server compares every row with every value, as soon as it does without an index.
-            wanted = row.entry_id.in_(sa.union(_each(IDS, row.entry_id), self._siblings()))
+            given = sa.cast(sa.bindparam(IDS, type_=_Ids()), _Ids())  # not every driver tells what it sends
+            mine = sa.select(sa.func.unnest(given, type_=sa.Uuid()))
+            wanted = row.entry_id.in_(sa.union(mine, self._siblings()))
         elif with_groups:
             wanted = sa.or_(wanted, self._unsucceeded())
         found = sa.select(
@@ -277,6 +322,10 @@ def sizes(limit: int) -> dict[str, int]:
 
 def _exists(*conditions: Any) -> Any:
     return sa.select(sa.literal_column("1")).where(*conditions).exists()
+
+
+def _array(ids: Iterable[UUID]) -> str:
+    return f"{{{','.join([one.hex for one in ids])}}}"
 
 
 def _each(name: str, column: Any) -> Any:

@@ -16,9 +16,11 @@ from typing import Any, Final, Protocol, TypeVar
 from holdfast.core.check import check_seconds
 from holdfast.core.redact import redact
 from holdfast.errors import PolicyError
+from holdfast.outbox.batch import Claimed
 from holdfast.outbox.runner import SagaRunner
 
 T = TypeVar("T")
+_ABREAST: Final = 3
 _log: Final = logging.getLogger("holdfast.outbox")
 
 
@@ -34,7 +36,7 @@ Listen = Callable[[Callable[[], object]], Closable]
 class OutboxWorkerPolicy:
     """How often it looks by itself: between `poll_s` and `idle_s` seconds. `lanes` batches may be under way at once, so
     that slow calls of one do not keep others waiting; another one is begun when a batch takes longer than `patience_s`.
-    Of full batches two are under way, so that the database settles one while the calls of the other are made.
+    Of full batches three are under way, so that the database claims and settles while calls are made.
     Chores (deadlines of sagas, say) are done every `chores_s`.
     """
 
@@ -86,7 +88,7 @@ class OutboxWorker:
 
     def run(self) -> None:
         """Work in this thread until `stop` is called from another one."""
-        asyncio.run(self._to_the_end(self.arun()))
+        asyncio.run(self._to_the_end(self._arun(alone=True)))
 
     def run_once(self) -> int:
         """Do the chores and whatever is due now, and end: for cron. How many entries were called."""
@@ -144,7 +146,11 @@ class OutboxWorker:
 
     async def arun(self) -> None:
         """Work as a task until it is cancelled or `stop` is called."""
-        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        await self._arun(alone=False)
+
+    async def _arun(self, *, alone: bool) -> None:
+        """`alone`: the loop has nothing to do but this."""
+        loop, woken = asyncio.get_running_loop(), _Woken()
 
         def nudge() -> None:
             try:
@@ -160,7 +166,7 @@ class OutboxWorker:
             except Exception as error:  # polling does without
                 _log.warning("outbox worker: no wake-ups from other processes: %s", redact(str(error)))
         chores = asyncio.create_task(self._do_chores())
-        lanes = _Lanes(self._runner, self._policy)
+        lanes = _Lanes(self._runner, self._policy, alone)
         try:
             await self._look(lanes, woken)
         finally:
@@ -170,7 +176,7 @@ class OutboxWorker:
             for close in closing:
                 close()
 
-    async def _look(self, lanes: _Lanes, woken: asyncio.Event) -> None:
+    async def _look(self, lanes: _Lanes, woken: _Woken) -> None:
         wait = self._policy.poll_s
         while not self._stopping.is_set():
             woken.clear()
@@ -178,11 +184,8 @@ class OutboxWorker:
             if found or self._stopping.is_set():
                 wait = self._policy.poll_s
                 continue
-            try:
-                await asyncio.wait_for(woken.wait(), wait)
-                wait = self._policy.poll_s
-            except TimeoutError:
-                wait = min(self._policy.idle_s, wait * 2)
+            in_time = await woken.within(wait)
+            wait = self._policy.poll_s if in_time else min(self._policy.idle_s, wait * 2)
 
     async def _do_chores(self) -> None:
         while True:
@@ -197,21 +200,51 @@ class OutboxWorker:
                 _log.warning("outbox worker: %s failed: %s", name, redact(f"{type(error).__name__}: {error}"))
 
 
-class _Lanes:
-    """Batches under way."""
+class _Woken(asyncio.Event):
+    """An event that can be waited for within a time without a task, which would be two turns of the loop more."""
 
-    def __init__(self, runner: SagaRunner, policy: OutboxWorkerPolicy) -> None:
+    _late = False
+
+    async def within(self, seconds: float) -> bool:
+        """Whether it was set in that time."""
+        timer = asyncio.get_running_loop().call_later(seconds, self._end)
+        self._late = False
+        try:
+            await self.wait()
+        finally:
+            timer.cancel()
+        return not self._late
+
+    def _end(self) -> None:
+        self._late = not self.is_set()
+        self.set()
+
+
+class _Lanes:
+    """Batches under way. `alone`: the loop has nothing else to do, so a claim may be made on it while none is."""
+
+    def __init__(self, runner: SagaRunner, policy: OutboxWorkerPolicy, alone: bool) -> None:
         self._runner = runner
         self._policy = policy
+        self._alone = alone
         self._abreast = _abreast(runner)
         self._running: set[asyncio.Task[int]] = set()
 
-    async def work(self, woken: asyncio.Event) -> bool:
+    async def work(self, woken: _Woken) -> bool:
         """Begin a batch and wait for it, but not for long; whether there was, or is, anything to do in it."""
         await self._make_room(woken)
         self._reap()
         if len(self._running) >= self._policy.lanes:
             return True
+        ready: Claimed | None = None
+        if self._alone and not self._running:
+            try:
+                ready = self._runner.claim()
+            except Exception as error:  # a database that is away
+                _log.warning("outbox worker: a batch failed: %s", redact(f"{type(error).__name__}: {error}"))
+                return False
+            if ready is not None and not ready.entries and not ready.checks:
+                return False
         full = asyncio.Event()
 
         def claimed(number: int) -> None:
@@ -222,7 +255,7 @@ class _Lanes:
             if not batch.cancelled() and batch.exception() is None and batch.result():
                 woken.set()  # what waited for one of its entries may be due now
 
-        batch = asyncio.create_task(self._runner.run_batch(claimed))
+        batch = asyncio.create_task(self._runner.run_batch(claimed, ready))
         batch.add_done_callback(ended)
         self._running.add(batch)
         there_is_more = asyncio.create_task(full.wait())
@@ -231,7 +264,7 @@ class _Lanes:
         there_is_more.cancel()
         return self._reap() > 0 if batch.done() else True
 
-    async def _make_room(self, woken: asyncio.Event) -> None:
+    async def _make_room(self, woken: _Woken) -> None:
         if len(self._running) >= self._policy.lanes:
             nudged = asyncio.create_task(woken.wait())
             await asyncio.wait({*self._running, nudged}, return_when=asyncio.FIRST_COMPLETED)
@@ -268,4 +301,4 @@ class _Lanes:
 
 def _abreast(runner: SagaRunner) -> int:
     """How many full batches are under way at once."""
-    return 1 if runner.outbox.sessions.has_one_writer else 2
+    return 1 if runner.outbox.sessions.has_one_writer else _ABREAST

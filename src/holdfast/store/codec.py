@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import json.encoder
 import math
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -14,6 +15,8 @@ DEEPEST: Final = 100
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _AS_THEY_ARE: Final = frozenset({int, bool, type(None)})
+_TEXT: Final = frozenset({str})
+_SIMPLE: Final = _AS_THEY_ARE | _TEXT
 # PostgreSQL holds no U+0000, and UTF-8 no lone half of a surrogate pair.
 _UNSTORABLE: Final = dict.fromkeys((0, *range(0xD800, 0xE000)), "\ufffd")
 
@@ -27,11 +30,28 @@ def to_json(value: Any) -> str:
     return plain_to_json(plain(value))
 
 
-# Made once: `json.dumps` with options makes an encoder in every call.
-plain_to_json: Final = json.JSONEncoder(
-    ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
-).encode
-"""The JSON text of what `plain` gave."""
+# Made once: `json.dumps` with options makes an encoder in every call, and an encoder its machinery in every one of its.
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
+_MACHINERY: Final[Any] = getattr(json.encoder, "c_make_encoder", None)
+_chunks: Final[Any] = _MACHINERY and _MACHINERY(
+    None, _ENCODER.default, json.encoder.encode_basestring, None, ":", ",", False, False, False
+)
+
+
+def plain_to_json(value: Any) -> str:
+    """The JSON text of what `plain` gave."""
+    return _ENCODER.encode(value) if _chunks is None else "".join(_chunks(value, 0))
+
+
+def simple_to_json(value: Any) -> str | None:
+    """The JSON text of a dict of names with numbers and texts that every store can hold, as most are; None of others,
+    which `plain` can tell more of."""
+    if type(value) is not dict or not (
+        _TEXT.issuperset(map(type, value)) and _SIMPLE.issuperset(map(type, value.values()))
+    ):
+        return None
+    text = plain_to_json(value)
+    return text if text.isascii() and "\\u0000" not in text else None
 
 
 def from_json(text: str) -> Any:

@@ -45,6 +45,11 @@ FOREVER: Final = 1 << 62
 
 
 class Subscription(Protocol):
+    @property
+    def is_prompt(self) -> bool:
+        """Whether, as far as is known now, others' commits are told within a second: then it will do to poll rarely."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -68,7 +68,9 @@ class Kind(Generic[R]):
     `unique` fields hold a value once among all records (None any number of times). `tally` names the fields by whose
     values records are counted, so that counts and facets cost the same whatever the size; `arrivals` counts what was
     ever inserted, by the values it then had. `keyed` gives the longest length of a searched text where 191 characters
-    are not right; databases that index only bounded texts need it.
+    are not right; databases that index only bounded texts need it. `fresh_ids` says that no id is given to two records,
+    one after the other (those of `new_record_id` are not), and that what is swapped was read: a change then costs what
+    it changes, whatever else the record holds.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Kind(Generic[R]):
     tally: tuple[str, ...] = ()
     arrivals: tuple[str, ...] = ()
     keyed: dict[str, int] = field(default_factory=dict)
+    fresh_ids: bool = False
     columns: tuple[Column, ...] = field(init=False)
     positions: dict[str, int] = field(init=False)
     make: Callable[[Iterable[Any]], R] = field(init=False, repr=False, compare=False)

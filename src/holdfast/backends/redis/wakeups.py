@@ -33,6 +33,7 @@ class Wakeups:
         self._pid = os.getpid()
         self._listeners: dict[bytes, list[Callback]] = {}
         self._listener: _Listener | None = None
+        self._is_closing = False
 
     @property
     def origin(self) -> bytes:
@@ -54,14 +55,23 @@ class Wakeups:
 
     def resume(self) -> None:
         """Listen again after `close` or in a forked process, if there is anybody to tell."""
-        if any(self._listeners.values()):
+        if any(self._listeners.values()) and not self._is_closing:
             with self._own_lock():
                 self._running()
 
     def close(self) -> None:
         listener = self._listener
         if listener is not None and listener.is_alive():
-            listener.stop()
+            self._is_closing = True  # the bell may take a new connection, which is no reason to listen again
+            try:
+                listener.stop()
+            finally:
+                self._is_closing = False
+
+    def hears(self, channel: bytes) -> bool:
+        """Whether the server has said that it will tell of this channel."""
+        listener = self._listener
+        return listener is not None and listener.is_alive() and listener.hears(channel)
 
     def channels(self) -> set[bytes]:
         return set(self._listeners)
@@ -93,6 +103,10 @@ class Wakeup:
         self._channel = channel
         self._callback = callback
 
+    @property
+    def is_prompt(self) -> bool:
+        return self._wakeups.hears(self._channel)
+
     def close(self) -> None:
         self._wakeups.unsubscribe(self._channel, self._callback)
 
@@ -123,6 +137,10 @@ class _Listener(threading.Thread):
         with self._changed:
             self._changed.wait_for(lambda: channel in self._heard, _CONFIRM_S)
 
+    def hears(self, channel: bytes) -> bool:
+        with self._changed:
+            return channel in self._heard
+
     def stop(self) -> None:
         self._stopped.set()
         self._ring()
@@ -146,7 +164,9 @@ class _Listener(threading.Thread):
                 self._stopped.wait(_PAUSES_S[0])
             finally:
                 with self._changed:
-                    self._heard.clear()
+                    deaf, self._heard = self._heard, set()
+                for channel in () if self._stopped.is_set() else deaf:
+                    self._wakeups.tell(channel)  # who relies on being told looks for itself from now on
                 connection.disconnect()
 
     def _ring(self) -> None:

@@ -23,6 +23,8 @@ def changed_places(plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> tupl
 def swap_step(plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> tuple[Write, Sequence[Any]]:
     """How to put `new` in the place of `old` by writing what changes. It may fail for a record that was made anew."""
     changed = changed_places(plans, old, new)
+    if plans.kind.fresh_ids:
+        return plans.swap(changed), [*[new[at] for at in changed], *old[:2]]
     long = tuple([at for at in plans.long_texts if len(new[at] or "") > LONG and at not in changed])
     kept = plans.others(changed, long)
     row = [new[at] for at in changed]

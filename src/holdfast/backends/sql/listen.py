@@ -57,6 +57,7 @@ class Listener(threading.Thread):
             try:
                 with self._connect() as connection:
                     connection.execute(f"LISTEN {CHANNEL}", prepare=False)
+                    self._topics.is_prompt = True
                     self._tried.set()
                     pause = 0.1
                     if was_deaf:
@@ -64,6 +65,9 @@ class Listener(threading.Thread):
                     self._listen(connection)
             except psycopg.Error as error:
                 _log.debug("the listener has lost its connection: %s", error)
+            was_prompt, self._topics.is_prompt = self._topics.is_prompt, False
+            if was_prompt and not self._stopped:
+                self._topics.call_all()  # who relies on being told looks for itself from now on
             was_deaf = True
             self._tried.set()
             if not self._stopped:

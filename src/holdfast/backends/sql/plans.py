@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
@@ -18,13 +18,35 @@ from holdfast.store.record import Kind
 
 MOST_KEPT: Final = 512
 MOST_FORMS: Final = 16
+TOO_MANY_CHANGES: Final = 50  # each costs a count a thousandth of a round trip
 Made = TypeVar("Made")
 
 
-class Tally(NamedTuple):
-    statement: Statement
-    sums_changes: bool
-    """Whether it sums up rows that are to be folded now and then; it gives their number before the sum."""
+class Tally:
+    """A count. `sums_changes`: it sums up rows that are to be folded now and then, and gives their number before the
+    sum."""
+
+    def __init__(self, statement: Statement, sums_changes: bool) -> None:
+        self.statement = statement
+        self.sums_changes = sums_changes
+        self._left: dict[str, int] = {}
+
+    def is_scattered(self, values: Sequence[Any], summed: int, groups: int) -> bool:
+        """Whether a fold would leave far fewer rows than were summed up.
+
+        It leaves one for each combination of counted values, of which a group may have many: what that comes to is
+        known after a fold, and then only what has come since counts.
+        """
+        if summed <= groups + TOO_MANY_CHANGES:
+            return False
+        asked = str(values)
+        left = self._left.get(asked)
+        is_it = left is None or summed > left + TOO_MANY_CHANGES
+        if is_it or left is None or summed < left:
+            if len(self._left) >= MOST_KEPT:
+                self._left.clear()
+            self._left[asked] = summed
+        return is_it
 
 
 class Write:

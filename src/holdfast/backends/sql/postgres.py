@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import select
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +28,7 @@ from holdfast.backends.sql.server import Again, ServerDatabase
 from holdfast.backends.sql.statement import Statement
 from holdfast.backends.sql.topics import Topics
 from holdfast.backends.sql.url import Address
+from holdfast.backends.sql.wire import Wire, wait_for
 from holdfast.errors import SchemaError, StoreError, StoreUnavailable
 
 CONTENDED_S: Final = 2.0
@@ -46,6 +46,8 @@ _SETTINGS: Final = {
     "random_page_cost": "1.1",
 }
 _NO_WAIT: Final = {"synchronous_commit": "off"}
+# A listener's connection is silent for hours. What lies in between may drop it, and nobody would hear of that.
+_ALIVE: Final = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _log = logging.getLogger("holdfast.store")
 
 
@@ -64,19 +66,24 @@ class _TruthDumper(Int8BinaryDumper):
 
 
 class PostgresSession:
-    """A connection in autocommit mode, with a cursor that is used again and again."""
+    """A connection, with a cursor that is used again and again. Its own, in autocommit mode, unless `wire` is None."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], wire: Wire | None) -> None:
         self.connection = connection
         self.cursor = RawCursor(connection, row_factory=tuple_row)
         self.cursor.format = Format.BINARY
+        self._wire = wire
         self._used = time.monotonic()
 
     def rows(self, statement: Statement, values: Sequence[Any]) -> list[Row]:
-        return self.cursor.execute(statement.sql, statement.arrange(values)).fetchall()
+        if self._wire is None or (answer := self._wire.ask(statement, values)) is None:
+            return self.cursor.execute(statement.sql, statement.arrange(values)).fetchall()
+        return self._wire.rows(answer)
 
     def count(self, statement: Statement, values: Sequence[Any]) -> int:
-        return self.cursor.execute(statement.sql, statement.arrange(values)).rowcount
+        if self._wire is None or (answer := self._wire.ask(statement, values)) is None:
+            return self.cursor.execute(statement.sql, statement.arrange(values)).rowcount
+        return answer.command_tuples or 0
 
     def execute(self, sql: str) -> list[Row]:
         done = self.connection.execute(cast("Any", sql), prepare=False)
@@ -88,7 +95,7 @@ class PostgresSession:
             return True
         now = time.monotonic()
         idle, self._used = now - self._used, now
-        return idle > IDLE_S and _has_something_to_read(self.connection.fileno())
+        return idle > IDLE_S and wait_for(self.connection.fileno(), seconds=0)
 
     def close(self) -> None:
         self.connection.close()
@@ -152,7 +159,7 @@ def joined(connection: object) -> Link | None:
         return None
     if not connection.autocommit and connection.pgconn.transaction_status == TransactionStatus.IDLE:
         connection.execute("SELECT 1")  # begins it; our savepoint would otherwise be all of it, and commit
-    return PostgresLink(PostgresSession(connection), holds=True)
+    return PostgresLink(PostgresSession(connection, None), holds=True)
 
 
 class PostgresDatabase(ServerDatabase[PostgresSession]):
@@ -260,7 +267,7 @@ class PostgresDatabase(ServerDatabase[PostgresSession]):
             _log.debug("nobody was told of %s: %s", topic, error)
 
     def _connect_plainly(self) -> psycopg.Connection[Any]:
-        usual: dict[str, Any] = {"connect_timeout": 10, "application_name": "holdfast"}
+        usual: dict[str, Any] = {"connect_timeout": 10, "application_name": "holdfast", **_ALIVE}
         return psycopg.connect(make_conninfo("", **usual | conninfo_to_dict(self._address.url)), autocommit=True)
 
     def _connect(self) -> PostgresSession:
@@ -276,7 +283,7 @@ class PostgresDatabase(ServerDatabase[PostgresSession]):
         settings = _SETTINGS if self._durable else _SETTINGS | _NO_WAIT
         made = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
         connection.execute(cast("Any", f"SELECT {made}"), prepare=False)
-        return PostgresSession(connection)
+        return PostgresSession(connection, Wire(connection))
 
     def _make_tables(self, work: Callable[[PostgresSession], None]) -> None:
         def unit(session: PostgresSession) -> None:
@@ -340,14 +347,6 @@ def _fold(session: PostgresSession, counters: Sequence[sa.Table], dialect: Diale
         if vacuum:
             # Autovacuum comes once a minute at best, and until then every tally reads past the folded rows.
             session.execute(f"VACUUM (SKIP_LOCKED, TRUNCATE false) {table.name}")
-
-
-def _has_something_to_read(file: int) -> bool:
-    if hasattr(select, "poll"):
-        poll = select.poll()
-        poll.register(file, select.POLLIN)
-        return bool(poll.poll(0))
-    return bool(select.select([file], [], [], 0)[0])
 
 
 def _line(error: BaseException) -> str:

@@ -165,7 +165,10 @@ class SqliteDatabase:
         return time.time_ns() // 1000
 
     def watch(self) -> None:
-        if self._path == MEMORY or (self._watcher is not None and self._watcher.is_alive()):
+        if self._path == MEMORY:
+            self._topics.is_prompt = True  # there is no other process
+            return
+        if self._watcher is not None and self._watcher.is_alive():
             return
         self._open_file(self._patience)
         try:

@@ -16,7 +16,7 @@ class Statement:
     Values are given in the order of those names, whatever the order in the text.
     """
 
-    __slots__ = ("expression", "sql", "_places", "_size")
+    __slots__ = ("expression", "sql", "texts", "_places", "_size")
 
     def __init__(self, expression: sa.Executable, dialect: Dialect) -> None:
         compiled = expression.compile(  # type: ignore[attr-defined]  # every statement has it; Executable does not say so
@@ -25,6 +25,10 @@ class Statement:
         self.expression = expression
         # Literal as far as types go: psycopg asks for it, and no value is ever in it.
         self.sql: LiteralString = cast("Any", str(compiled))
+        types = [compiled.binds[name].type for name in compiled.positiontup or ()]
+        plain = all(isinstance(one, sa.Text | sa.BigInteger) for one in types)
+        self.texts = tuple([isinstance(one, sa.Text) for one in types]) if plain else None
+        """Which parameters are texts, in the order of the driver; the others are numbers. None if some are neither."""
         places = [int(name[1:]) for name in compiled.positiontup or ()]
         self._size = len(places)
         self._places = None if places == list(range(self._size)) else places

@@ -6,7 +6,8 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final
+from operator import itemgetter
+from typing import Any
 
 from holdfast.backends.sql.changing import swap_step, whole_step
 from holdfast.backends.sql.connect import open_database
@@ -24,8 +25,6 @@ from holdfast.store.codec import micros
 from holdfast.store.port import Change, Insert, Swap, conflict
 from holdfast.store.query import ANY, Cursor, Where
 from holdfast.store.record import Kind, R, Value
-
-TOO_MANY_CHANGES: Final = 200  # counter rows that a tally sums up before they are folded
 
 
 class SqlStore:
@@ -137,10 +136,10 @@ class SqlStore:
         asked = ask(kind, where, plans.dialect)
         if asked is None or (arrivals and not kind.arrivals):
             return {}
-        statement, sums_changes = plans.tally(asked.terms, tuple(by), arrivals=arrivals)
-        rows = self._database.query(statement, asked.values)
+        counting = plans.tally(asked.terms, tuple(by), arrivals=arrivals)
+        rows = self._database.query(counting.statement, asked.values)
         size = len(by)
-        if sums_changes and sum([row[size] for row in rows]) > len(rows) + TOO_MANY_CHANGES:
+        if counting.sums_changes and counting.is_scattered(asked.values, sum(map(itemgetter(size), rows)), len(rows)):
             self._database.tidy(plans)
         return {row[:size]: row[-1] for row in rows if row[-1]}
 
@@ -224,17 +223,19 @@ class SqlStore:
 
     def _steps(self, changes: Sequence[Change]) -> list[Step]:
         """The changes in their order, with neighbours of the same form in one step."""
+        self._check_process()
         steps: list[Step] = []
+        last: Write | None = None
         for change in changes:
             write, row = self._step(change)
-            if steps and steps[-1].write is write:
-                steps[-1].rows.append(row)
-            else:
-                steps.append(Step(write, [row]))
+            if write is not last:
+                steps.append(Step(write, []))
+                last = write
+            steps[-1].rows.append(row)
         return steps
 
     def _step(self, change: Change, *, whole: bool = False) -> tuple[Write, Sequence[Any]]:
-        plans = self._plans(change.kind)
+        plans = self._known.get(change.kind.name) or self._plans(change.kind)
         if isinstance(change, Insert):
             return plans.insert, change.record  # type: ignore[return-value]  # a NamedTuple
         if isinstance(change, Swap):
@@ -244,13 +245,13 @@ class SqlStore:
 
     def _commit_again(self, changes: Sequence[Change], wake: str | None) -> None:
         """Of several changes, those that were lost show only when each is tried on its own. And a swap is tried again
-        as a whole, since only the version is to tell whether the record is as it was read.
+        as a whole, since only the version is to tell whether the record is as it was read; where it told, that is all.
         """
         if len(changes) > 1:
             self._database.transact(lambda link: self._make_each(link, changes), wake)
             return
         try:
-            if not isinstance(changes[0], Swap):
+            if not isinstance(changes[0], Swap) or changes[0].kind.fresh_ids:
                 raise Lost
             write, row = self._step(changes[0], whole=True)
             self._database.run([Step(write, [row])], wake)

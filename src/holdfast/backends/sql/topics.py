@@ -17,6 +17,8 @@ class Topics:
         self._listeners: dict[str, list[Callable[[], object]]] = {}
         self.own: dict[str, int] = {}
         """How often this process has woken each topic."""
+        self.is_prompt = False
+        """Whether somebody hears at once what other processes do."""
 
     def __bool__(self) -> bool:
         return bool(self._listeners)
@@ -56,6 +58,10 @@ class Subscription:
         self._topics = topics
         self._topic = topic
         self._callback = callback
+
+    @property
+    def is_prompt(self) -> bool:
+        return self._topics.is_prompt
 
     def close(self) -> None:
         self._topics.remove(self._topic, self._callback)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from holdfast.backends.sql.topics import Topics
 
+PROMPT_S: Final = 0.5
 Look = Callable[[], Mapping[str, int] | None]
 
 
@@ -25,6 +27,7 @@ class Watcher(threading.Thread):
         self._stopped = threading.Event()
         self._seen: dict[str, tuple[int, int]] = {}
         self._compare(call=False)
+        topics.is_prompt = every < PROMPT_S
 
     def stop(self) -> None:
         self._stopped.set()
@@ -36,6 +39,7 @@ class Watcher(threading.Thread):
             while not self._stopped.wait(self._every):
                 self._compare(call=True)
         finally:
+            self._topics.is_prompt = False
             self._done()
 
     def _compare(self, *, call: bool) -> None:

@@ -52,6 +52,14 @@ class SharingConformance:
         subscription.close()
         touch(store, topic)()
 
+    def test_a_subscription_of_a_closed_store_or_a_slow_one_does_not_say_that_it_is_prompt(self, store: Store) -> None:
+        subscription = store.subscribe("a", lambda: None)
+        assert subscription.is_prompt in (True, False)
+        store.close()
+        if not store.url.startswith("memory"):
+            assert not subscription.is_prompt
+        subscription.close()
+
     def test_every_subscriber_hears(self, store: Store) -> None:
         first, second, other = threading.Event(), threading.Event(), threading.Event()
         subscriptions = [store.subscribe(*one) for one in (("a", first.set), ("a", second.set), ("b", other.set))]
