@@ -1,7 +1,7 @@
 """`python -m benchmarks`: measure Holdfast, its peers and the floor, and write docs/benchmarks.md.
 
-The store and the outbox have pages of their own, docs/benchmarks-store.md and docs/benchmarks-outbox.md;
-`--only guard`, `--only store` and `--only outbox` run one of the three.
+The store, the outbox and workflows have pages of their own, docs/benchmarks-store.md and so on;
+`--only guard`, `--only store`, `--only outbox` and `--only workflows` run one of the four.
 """
 
 import argparse
@@ -21,16 +21,19 @@ from benchmarks.run import HERE, Case, Results, Worker, collect, peers_python
 from benchmarks.store import report as store_report
 from benchmarks.store.run import StoreWish
 from benchmarks.store.run import run as run_store
+from benchmarks.workflows import report as workflows_report
+from benchmarks.workflows.run import WorkflowsWish
+from benchmarks.workflows.run import run as run_workflows
 
 ROOT = HERE.parent
 PEERS = ROOT / ".venv-peers"
-PARTS = ("guard", "store", "outbox")
+PARTS = ("guard", "store", "outbox", "workflows")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round; leaves the pages alone")
-    parser.add_argument("--only", choices=PARTS, help="the guards, the store, or the outbox")
+    parser.add_argument("--only", choices=PARTS, help="the guards, the store, the outbox, or workflows")
     parser.add_argument(
         "--rows", metavar="REGEX", default="", help="only rows whose `key colour` or `key store` matches"
     )
@@ -39,6 +42,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--page", metavar="FILE", type=Path, help="the page, by default docs/benchmarks.md")
     parser.add_argument("--store-page", metavar="FILE", type=Path, help="by default docs/benchmarks-store.md")
     parser.add_argument("--outbox-page", metavar="FILE", type=Path, help="by default docs/benchmarks-outbox.md")
+    parser.add_argument("--workflows-page", metavar="FILE", type=Path, help="by default docs/benchmarks-workflows.md")
+    parser.add_argument("--kept", type=int, help="workflows that are done at most (default 10,000; quick 600)")
     parser.add_argument("--largest", type=int, help="entries in the largest outbox (default 1,000,000; quick 5,000)")
     parser.add_argument("--letters", type=int, help="letters in each store (default 100,000; quick 1,000)")
     parser.add_argument("--done", type=int, help="done letters more in grown stores (default 1,000,000; quick 5,000)")
@@ -89,7 +94,7 @@ def show(results: Results) -> bool:
 
 def main() -> int:
     options = arguments()
-    parts = {"guard": guard_part, "store": store_part, "outbox": outbox_part}
+    parts = {"guard": guard_part, "store": store_part, "outbox": outbox_part, "workflows": workflows_part}
     figures, met = {}, True
     for name in [options.only] if options.only else PARTS:
         figures[name], all_met = parts[name](options)
@@ -144,6 +149,20 @@ def outbox_part(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     return store_report.raw(results, trouble), met
 
 
+def workflows_part(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    wish = workflows_wish(options)
+    python = None
+    if not options.no_peers:
+        python = peers_python(options.peers / "workflows", HERE / "workflows" / "peers.txt")
+    with progress_line() as progress:
+        results = run_workflows(wish, python, progress)
+    trouble = workflows_report.complaints(results)
+    met = show_all(workflows_report.tables(workflows_report.lines(results)), trouble, results.took)
+    if options.workflows_page or is_whole(options):
+        write(options.workflows_page or ROOT / "docs" / "benchmarks-workflows.md", workflows_report.page(results, wish))
+    return store_report.raw(results, trouble), met
+
+
 def show_all(tables: dict[str, store_report.Drawn], trouble: list[str], took: dict[str, float]) -> bool:
     """Print the tables of a run on databases; True when every target is met."""
     for head, table in tables.values():
@@ -172,6 +191,16 @@ def outbox_wish(options: argparse.Namespace) -> OutboxWish:
         return OutboxWish(rows, 1, 1, 0.01, 200, 500, (1_000, 2_000, options.largest or 5_000), 1.0)
     sizes = (1_000, 100_000, options.largest or 1_000_000)
     return OutboxWish(rows, options.rounds, 2, 0.04, 2_000, 10_000, sizes, 20.0)
+
+
+def workflows_wish(options: argparse.Namespace) -> WorkflowsWish:
+    rows = re.compile(options.rows)
+    if options.quick:
+        return WorkflowsWish(rows, 1, 1, 0.0, 40, 20, (10, 50, 100), (100, 300, options.kept or 600), 1.0)
+    kept = options.kept or 10_000
+    return WorkflowsWish(
+        rows, options.rounds, 2, 0.0, 200, 200, (100, 1_000, 10_000), (1_000, max(2_000, kept // 10), kept), 20.0
+    )
 
 
 def is_whole(options: argparse.Namespace) -> bool:

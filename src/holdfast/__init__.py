@@ -30,12 +30,15 @@ _HOMES = {
     "breakers.repository": "CircuitBreakerStateRepository",
     "breakers.sharing": "Sharing SharingStatus",
     "breakers.threaded": "AsyncCircuitBreakerStateRepository",
+    "config": "Settings",
     "core.backoff": "Backoff BackoffStrategy Jitter",
     "core.classify": "Classifier ResultClassifier default_classify http_classifier",
     "core.clock": "Clock SystemClock",
     "core.context": "ResilienceContext TypedKey current_context deadline remaining_time use_context",
     "core.deadline": "Deadline",
     "core.outcome": "Evidence Outcome OutcomeKind Verdict",
+    "doctor.examine": "Diagnosis examine",
+    "doctor.rules": "Finding",
     "errors": (
         "AuditIntegrityError BudgetExhausted BulkheadFull BulkheadFullError BulkheadTimeoutError CircuitOpen "
         "ConcurrencyError ConfigurationError Conflict DeadlineExpired GuardRejected GuardTimeout HoldfastError "
@@ -150,21 +153,42 @@ _HOMES = {
     "telemetry.metrics": "InMemoryMetrics",
     "workflows.bulkheads": "TaskBulkheadManager execute_with_resilience",
     "workflows.calling": "TaskContext current_task",
+    "workflows.children": "SubWorkflow",
+    "workflows.cancel": "TaskToken current_task_token",
     "workflows.circuits": "WorkflowCircuitFactory",
-    "workflows.config": "BackoffConfig HandlerConfig",
+    "workflows.config": "BackoffConfig EngineConfig HandlerConfig",
+    "workflows.dead": "DeadItem",
+    "workflows.fingerprint": "config_drift",
+    "workflows.messages": (
+        "AddMultiInstance CancelRegion CancelStage CancelWorkflow CompleteStage CompleteTask "
+        "CompleteWorkflow ContinueParentStage FireTimer JumpToStage Message PauseTask RestartStage "
+        "ResumeStage RunFinalizers RunTask SignalStage SkipStage StartStage StartTask "
+        "StartWaitingWorkflows StartWorkflow"
+    ),
+    "workflows.queue": "WorkflowQueue",
+    "workflows.recovery": "RecoveryResult RecoveryStatus WorkflowRecovery recover_on_startup",
+    "workflows.store": "WorkflowStore",
     "workflows.dedup": "BloomDeduplicator get_deduplicator",
+    "workflows.effects": "Effect",
     "workflows.execution": "ExecutionResult",
+    "workflows.finalizers": "FinalizerRegistry get_finalizer_registry",
+    "workflows.finalizing": "FinalizerResult",
     "workflows.functions": "TaskFunction WorkflowFunction task workflow",
+    "workflows.guarantees": "StepGuarantee WorkflowGuarantees",
     "workflows.model": "Workflow WorkflowType",
     "workflows.multi_instance": "MultiInstanceConfig",
     "workflows.owner": "SyntheticStageOwner",
+    "workflows.patches": "patched",
     "workflows.registry": "TaskRegistry",
     "workflows.resilience": "BulkheadConfig ResilienceConfig",
     "workflows.result": "TaskResult",
+    "workflows.schedule": "Overlap WorkflowSchedule",
+    "workflows.serving": "Stranded",
     "workflows.snapshot": "StageStateSnapshot TaskStateSnapshot",
     "workflows.stage": "StageExecution",
     "workflows.task": "RetryableTask SkippableTask Task",
     "workflows.task_run": "TaskExecution",
+    "workflows.transactions": "current_session",
     "workflows.trigger": "PausedDetails Trigger",
     "workflows.waiting": "sleep wait_signal",
     "workflows.worker": "WorkflowWorker",
@@ -216,6 +240,7 @@ if TYPE_CHECKING:
     from holdfast.breakers.sharing import Sharing as Sharing
     from holdfast.breakers.sharing import SharingStatus as SharingStatus
     from holdfast.breakers.threaded import AsyncCircuitBreakerStateRepository as AsyncCircuitBreakerStateRepository
+    from holdfast.config import Settings as Settings
     from holdfast.core.backoff import Backoff as Backoff
     from holdfast.core.backoff import BackoffStrategy as BackoffStrategy
     from holdfast.core.backoff import Jitter as Jitter
@@ -236,6 +261,9 @@ if TYPE_CHECKING:
     from holdfast.core.outcome import Outcome as Outcome
     from holdfast.core.outcome import OutcomeKind as OutcomeKind
     from holdfast.core.outcome import Verdict as Verdict
+    from holdfast.doctor.examine import Diagnosis as Diagnosis
+    from holdfast.doctor.examine import examine as examine
+    from holdfast.doctor.rules import Finding as Finding
     from holdfast.errors import AuditIntegrityError as AuditIntegrityError
     from holdfast.errors import BudgetExhausted as BudgetExhausted
     from holdfast.errors import BulkheadFull as BulkheadFull
@@ -480,32 +508,76 @@ if TYPE_CHECKING:
     from holdfast.workflows.bulkheads import execute_with_resilience as execute_with_resilience
     from holdfast.workflows.calling import TaskContext as TaskContext
     from holdfast.workflows.calling import current_task as current_task
+    from holdfast.workflows.cancel import TaskToken as TaskToken
+    from holdfast.workflows.cancel import current_task_token as current_task_token
+    from holdfast.workflows.children import SubWorkflow as SubWorkflow
     from holdfast.workflows.circuits import WorkflowCircuitFactory as WorkflowCircuitFactory
     from holdfast.workflows.config import BackoffConfig as BackoffConfig
+    from holdfast.workflows.config import EngineConfig as EngineConfig
     from holdfast.workflows.config import HandlerConfig as HandlerConfig
+    from holdfast.workflows.dead import DeadItem as DeadItem
     from holdfast.workflows.dedup import BloomDeduplicator as BloomDeduplicator
     from holdfast.workflows.dedup import get_deduplicator as get_deduplicator
+    from holdfast.workflows.effects import Effect as Effect
     from holdfast.workflows.execution import ExecutionResult as ExecutionResult
+    from holdfast.workflows.finalizers import FinalizerRegistry as FinalizerRegistry
+    from holdfast.workflows.finalizers import get_finalizer_registry as get_finalizer_registry
+    from holdfast.workflows.finalizing import FinalizerResult as FinalizerResult
+    from holdfast.workflows.fingerprint import config_drift as config_drift
     from holdfast.workflows.functions import TaskFunction as TaskFunction
     from holdfast.workflows.functions import WorkflowFunction as WorkflowFunction
     from holdfast.workflows.functions import task as task
     from holdfast.workflows.functions import workflow as workflow
+    from holdfast.workflows.guarantees import StepGuarantee as StepGuarantee
+    from holdfast.workflows.guarantees import WorkflowGuarantees as WorkflowGuarantees
     from holdfast.workflows.handle import WorkflowRun as WorkflowRun
+    from holdfast.workflows.messages import AddMultiInstance as AddMultiInstance
+    from holdfast.workflows.messages import CancelRegion as CancelRegion
+    from holdfast.workflows.messages import CancelStage as CancelStage
+    from holdfast.workflows.messages import CancelWorkflow as CancelWorkflow
+    from holdfast.workflows.messages import CompleteStage as CompleteStage
+    from holdfast.workflows.messages import CompleteTask as CompleteTask
+    from holdfast.workflows.messages import CompleteWorkflow as CompleteWorkflow
+    from holdfast.workflows.messages import ContinueParentStage as ContinueParentStage
+    from holdfast.workflows.messages import FireTimer as FireTimer
+    from holdfast.workflows.messages import JumpToStage as JumpToStage
+    from holdfast.workflows.messages import PauseTask as PauseTask
+    from holdfast.workflows.messages import RestartStage as RestartStage
+    from holdfast.workflows.messages import ResumeStage as ResumeStage
+    from holdfast.workflows.messages import RunFinalizers as RunFinalizers
+    from holdfast.workflows.messages import RunTask as RunTask
+    from holdfast.workflows.messages import SignalStage as SignalStage
+    from holdfast.workflows.messages import SkipStage as SkipStage
+    from holdfast.workflows.messages import StartStage as StartStage
+    from holdfast.workflows.messages import StartTask as StartTask
+    from holdfast.workflows.messages import StartWaitingWorkflows as StartWaitingWorkflows
+    from holdfast.workflows.messages import StartWorkflow as StartWorkflow
     from holdfast.workflows.model import Workflow as Workflow
     from holdfast.workflows.model import WorkflowType as WorkflowType
     from holdfast.workflows.multi_instance import MultiInstanceConfig as MultiInstanceConfig
     from holdfast.workflows.owner import SyntheticStageOwner as SyntheticStageOwner
+    from holdfast.workflows.patches import patched as patched
+    from holdfast.workflows.queue import WorkflowQueue as WorkflowQueue
+    from holdfast.workflows.recovery import RecoveryResult as RecoveryResult
+    from holdfast.workflows.recovery import RecoveryStatus as RecoveryStatus
+    from holdfast.workflows.recovery import WorkflowRecovery as WorkflowRecovery
+    from holdfast.workflows.recovery import recover_on_startup as recover_on_startup
     from holdfast.workflows.registry import TaskRegistry as TaskRegistry
     from holdfast.workflows.resilience import BulkheadConfig as BulkheadConfig
     from holdfast.workflows.resilience import ResilienceConfig as ResilienceConfig
     from holdfast.workflows.result import TaskResult as TaskResult
+    from holdfast.workflows.schedule import Overlap as Overlap
+    from holdfast.workflows.schedule import WorkflowSchedule as WorkflowSchedule
+    from holdfast.workflows.serving import Stranded as Stranded
     from holdfast.workflows.snapshot import StageStateSnapshot as StageStateSnapshot
     from holdfast.workflows.snapshot import TaskStateSnapshot as TaskStateSnapshot
     from holdfast.workflows.stage import StageExecution as StageExecution
+    from holdfast.workflows.store import WorkflowStore as WorkflowStore
     from holdfast.workflows.task import RetryableTask as RetryableTask
     from holdfast.workflows.task import SkippableTask as SkippableTask
     from holdfast.workflows.task import Task as Task
     from holdfast.workflows.task_run import TaskExecution as TaskExecution
+    from holdfast.workflows.transactions import current_session as current_session
     from holdfast.workflows.trigger import PausedDetails as PausedDetails
     from holdfast.workflows.trigger import Trigger as Trigger
     from holdfast.workflows.waiting import sleep as sleep

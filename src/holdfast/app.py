@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from holdfast.backends.open import open_store
 from holdfast.breakers.breakers import Breakers
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
-from holdfast.errors import MissingExtra, PolicyError
+from holdfast.errors import ConfigurationError, MissingExtra, PolicyError
 from holdfast.letters.capture import DeadLetter
 from holdfast.letters.held import HeldGuard
 from holdfast.letters.letters import Letters
@@ -26,6 +26,7 @@ from holdfast.store.lease import LEASE
 from holdfast.store.port import Store
 from holdfast.store.record import Kind
 from holdfast.telemetry.hub import Hub, default_hub
+from holdfast.workflows.letter_route import ENTITY, FUNCTION, WorkflowRoute
 from holdfast.workflows.records import KINDS as WORKFLOW_KINDS
 
 if TYPE_CHECKING:  # guards and letters do without SQLAlchemy
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # guards and letters do without SQLAlchemy
     from sqlalchemy.orm import Session, sessionmaker
 
     from holdfast.audit.sink import DatabaseAuditSink
+    from holdfast.config import Settings
     from holdfast.outbox.erasure import Erasure
     from holdfast.outbox.inbox import Inbox
     from holdfast.outbox.joint import JointWorker
@@ -61,7 +63,9 @@ class Holdfast:
     go to the file `spool`. `quorum` processes must see an outage before all of them open their breakers; without
     `background` they are shared only when `breakers.sharing.sync()` is called. `recovery` and `schedule` say how
     letters drain and age. With an `audit_key` nobody who has not got it can forge the audit trail.
-    `source` names this program in the messages that it publishes.
+    `source` names this program in the messages that it publishes, `code_version` its code in the workflows that it
+    starts. `workflows` is how workflows run: a `ResilienceConfig`, a `HandlerConfig`, an `EngineConfig`, or several;
+    what is not given is as the environment says.
     """
 
     def __init__(
@@ -76,8 +80,10 @@ class Holdfast:
         schedule: Schedule | None = None,
         audit_key: bytes | None = None,
         source: str | None = None,
+        code_version: str | None = None,
         clock: Clock | None = None,
         telemetry: Hub | None = None,
+        workflows: Any = None,
         **store_options: Any,
     ) -> None:
         self.store = open_store(url, clock=clock, kinds=KINDS, **store_options) if isinstance(url, str) else url
@@ -89,12 +95,34 @@ class Holdfast:
             self.store, clock, hub=self.telemetry, capacity=capacity, spool=spool, breakers=self.breakers,
             recovery=recovery, schedule=schedule,
         )  # fmt: skip
+        self.letters.handlers.register_everywhere(FUNCTION, WorkflowRoute(lambda: self.workflows), ENTITY)
         self._guards: dict[str, HeldGuard] = {}
         self._lock = threading.Lock()
         self._audit_key = audit_key
         self._source = source
+        self._code_version = code_version
+        self._workflow_config = workflows
         self._works: Works | None = None
         self._workflows: Workflows | None = None
+        self._settings: Settings | None = None
+
+    @classmethod
+    def from_settings(cls, settings: Settings | None = None, **options: Any) -> Holdfast:
+        """As the settings say, those of the file and the environment unless given; `options` go before them.
+
+        A guard that the settings name is made when it is asked for by its name alone; one that code makes is as the
+        code says. Raises ConfigurationError where no store is named.
+        """
+        from holdfast.config import Settings
+
+        settings = Settings.load() if settings is None else settings
+        if settings.url is None and "url" not in options:
+            raise ConfigurationError(
+                'no store is named; set HOLDFAST_URL, or url in holdfast.toml: url = "sqlite:///holdfast.db"'
+            )
+        hold = cls(**{**settings.options(), **options})
+        hold._settings = settings
+        return hold
 
     @property
     def guards(self) -> dict[str, HeldGuard]:
@@ -111,17 +139,22 @@ class Holdfast:
     ) -> HeldGuard:
         """A guard whose breaker all processes on the store share, and whose final failures are kept.
 
-        With a name alone: the guard that was made under it. `options` are those of `Guard`; `shared=False` keeps the
-        breaker to this process. Raises PolicyError for a name that is taken, or one that nothing is known of.
+        With a name alone: the guard that was made under it, or that the settings describe. `options` are those of
+        `Guard`; `shared=False` keeps the breaker to this process. Raises PolicyError for a name that is taken, or one
+        that nothing is known of.
         """
         with self._lock:
             made = self._guards.get(name)
             if not policies and not options and dead_letter is False:
-                if made is None:
+                if made is not None:
+                    return made
+                configured = None if self._settings is None else self._settings.policies(name)
+                if configured is None:
                     raise PolicyError(
                         f"there is no guard {name!r} yet; name its policies: hold.guard({name!r}, Retry())"
                     )
-                return made
+                policies, own = tuple(configured[0]), configured[1]
+                dead_letter, shared = own.get("dead_letter", False), own.get("shared", True)
             if made is not None:
                 raise PolicyError(f"there is a guard {name!r} already; use hold.guard({name!r}) or made.replace(...)")
             options.setdefault("clock", self._clock)
@@ -202,13 +235,20 @@ class Holdfast:
 
     @property
     def workflows(self) -> Workflows:
-        """Durable workflows; made when it is first asked for."""
+        """Durable workflows; made when it is first asked for.
+
+        Raises ConfigurationError for a variable of the environment, or a configuration, that cannot be.
+        """
         if self._workflows is None:
             from holdfast.workflows.workflows import Workflows
 
             with self._lock:
                 if self._workflows is None:
-                    self._workflows = Workflows(self.store, guard=self.guard, clock=self._clock)
+                    self._workflows = Workflows(
+                        self.store, guard=self.guard, sessions=lambda: self.works.sessions,
+                        letters=self.letters.handlers, telemetry=self.telemetry, code_version=self._code_version,
+                        clock=self._clock, config=self._workflow_config,
+                    )  # fmt: skip
         return self._workflows
 
     def saga(self, saga: Saga) -> Saga:
@@ -237,6 +277,8 @@ class Holdfast:
         workflows when it has registered a task: one that can make no call must not take what others can do. `queues`
         are for both, `options` (those of `SagaRunner`) for the outbox.
         """
+        if policy is None and self._settings is not None:
+            policy = self._settings.worker
         letters = self.letters.worker(policy, pins=self.breakers.clear_expired_pins)
         works, workflows = self._works, self._workflows
         if works is None and workflows is None:

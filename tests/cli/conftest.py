@@ -89,3 +89,12 @@ def failed(url: str, hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> Callabl
         return [letter.id for letter in reversed(hold.letters.find(limit=number))]
 
     return failed
+
+
+@pytest.fixture
+def own(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holdfast]:
+    """A shop whose orders are workflows."""
+    monkeypatch.setenv(shop.URL, url)
+    with shop.fulfilling() as own:
+        own.workflows.counts()
+        yield own

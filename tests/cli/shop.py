@@ -84,6 +84,7 @@ def ordering() -> Holdfast:
 def fulfilling() -> Holdfast:
     """A shop whose orders are workflows: paid and packed at once, shipped when somebody has said so."""
     from holdfast.errors import PermanentError
+    from holdfast.workflows.calling import current_task
     from holdfast.workflows.functions import task, workflow
     from holdfast.workflows.waiting import wait_signal
 
@@ -95,8 +96,16 @@ def fulfilling() -> Holdfast:
             raise PermanentError("refused")
         return {"receipt": order["id"], "token": "t0p"}
 
+    @hold.workflows.finalizers.add
+    def tidy(order: int, password: str = "") -> None:
+        if os.environ.get(DOWN):
+            raise OSError("the table is locked")
+
     @task
     def pack(order: dict[str, Any]) -> str:
+        here = current_task()
+        assert here is not None
+        here.finalize("tidy", order=order["id"], password="hunter2")
         return f"box {order['id']}"
 
     @task
@@ -109,6 +118,31 @@ def fulfilling() -> Holdfast:
 
     hold.workflows.register(charge, pack, ship)
     hold.workflows.add(fulfil)
+    return hold
+
+
+def reporting() -> Holdfast:
+    """The same shop, with reports that are written one at a time and have their figures from another workflow."""
+    from holdfast.workflows.functions import task, workflow
+    from holdfast.workflows.waiting import wait_signal
+
+    hold = fulfilling()
+
+    @task
+    def print_out(figures: Any) -> str:
+        return f"printed {figures}"
+
+    @workflow
+    def collect(day: str) -> Any:
+        return wait_signal("figures")
+
+    @workflow(limit=1)
+    def report(day: str) -> Any:
+        return print_out(collect(day))
+
+    hold.workflows.register(print_out)
+    hold.workflows.add(collect)
+    hold.workflows.add(report)
     return hold
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
 from holdfast.app import Holdfast
 from holdfast.cli.exits import ExitCode
+from holdfast.cli.root import root
+from holdfast.workflows.messages import CancelWorkflow
+from holdfast.workflows.records import ITEM
 from tests.cli import conftest, shop
 from tests.cli.test_terminal import in_terminal
 
@@ -21,15 +24,6 @@ Run = Callable[..., Result]
 APP = "tests.cli.shop:fulfilling"
 ENV: dict[str, str | None] = {"HOLDFAST_APP": APP, "HOLDFAST_URL": None}
 ORDER = {"order": {"id": 7, "password": "hunter2"}}
-
-
-@pytest.fixture
-def own(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holdfast]:
-    """The shop itself."""
-    monkeypatch.setenv(shop.URL, url)
-    with shop.fulfilling() as own:
-        own.workflows.counts()
-        yield own
 
 
 @pytest.fixture
@@ -100,7 +94,8 @@ def test_the_log_is_shown_and_how_it_stood_at_a_number_of_it(started: str, run: 
     lines = run("log", started).stdout.splitlines()
     assert lines[0].split() == ["SEQ", "AT", "WHAT", "STAGE", "FACTS"]
     assert "workflow_started" in lines[1]
-    assert any("stage_suspended   wait_signal  waits_for approved" in line for line in lines)
+    [suspended] = [line.split() for line in lines if "stage_suspended" in line]
+    assert suspended[3:6] == ["wait_signal", "waits_for", "approved,"]
     entries = answer("log", started, "--after", "1")["entries"]
     assert {one["seq"] for one in entries}.isdisjoint({0, 1})
     assert "there are more: --after 1" in run("log", started, "--limit", "1").stderr
@@ -239,3 +234,114 @@ def test_looking_at_a_database_without_the_program_is_enough(started: str, run: 
     env: dict[str, str | None] = {"HOLDFAST_APP": None}
     assert "charge" in run("show", started, env=env).stdout
     run("signal", started, "approved", env=env)
+
+
+@pytest.fixture
+def dead(own: Holdfast) -> str:
+    """A message for a workflow that is not there."""
+    message = CancelWorkflow(execution_id="none", message_id="lost-1", max_attempts=1)
+    own.workflows.queue.push(message)
+    work(own)
+    return message.message_id
+
+
+def test_dead_items_are_listed_and_shown(dead: str, run: Run, answer: Any) -> None:
+    shown = run("dead", "list").stdout
+    assert "CancelWorkflow" in shown
+    assert "there is no workflow" in shown
+    listed = answer("dead", "list", "none")
+    assert (listed["count"], [one["id"] for one in listed["items"]]) == (1, [dead])
+    assert answer("dead", "list", "other") == {"count": 0, "items": [], "next": None}
+    assert run("dead", "list", "other").stderr.strip() == "there are no dead items"
+    found = answer("dead", "show", dead)
+    assert (found["type"], found["attempts"], found["payload"]["execution_id"]) == ("CancelWorkflow", 1, "none")
+    assert "tries" in run("dead", "show", dead).stdout
+    assert "is no cursor" in run("dead", "list", "--after", "x", code=ExitCode.USAGE).stderr
+
+
+def test_a_dead_item_is_replayed(dead: str, own: Holdfast, run: Run) -> None:
+    assert run("dead", "replay", dead).stdout.strip() == f"replayed: {dead}"
+    assert (own.workflows.dead.count(), own.workflows.queue.size()) == (0, 1)
+    assert "no dead item" in run("dead", "replay", dead, code=ExitCode.NOT_FOUND).stderr
+
+
+def test_a_dead_item_is_discarded_after_a_yes(dead: str, own: Holdfast, run: Run, answer: Any) -> None:
+    assert "dry run" in run("dead", "discard", dead).stderr
+    assert own.workflows.dead.count() == 1
+    assert answer("dead", "discard", dead, "--yes") == {"discarded": [dead]}
+    assert own.workflows.dead.count() == 0
+
+
+def test_a_workflow_that_lacks_something_is_taken_up(started: str, own: Holdfast, run: Run, answer: Any) -> None:
+    assert "nothing is missing in 1 workflows" in run("recover").stderr
+    own.store.sweep(ITEM, ())
+    found = answer("recover")
+    assert (found["looked_at"], [one["status"] for one in found["results"]]) == (1, ["recovered"])
+    own.store.sweep(ITEM, ())
+    assert "recovered" in run("recover", started).stdout
+    assert "there is no workflow nobody" in run("recover", "nobody", code=ExitCode.NOT_FOUND).stderr
+
+
+def test_finalizers_are_listed_without_secrets_and_run_again(
+    own: Holdfast, run: Run, answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no finalizers match" in run("finalizers").stderr
+    id = own.workflows.start("fulfil", order={"id": 7}).id
+    monkeypatch.setenv(shop.DOWN, "yes")
+    work(own)
+    for _ in range(3):
+        own.workflows.finalizers.execute(f"{id}.pack")
+    [one] = answer("finalizers", id, "--state", "failed")["finalizers"]
+    assert (one["name"], one["stage"], one["state"], one["last_error"]) == (
+        "tidy", "pack", "FAILED", "OSError: the table is locked",
+    )  # fmt: skip
+    assert one["args"]["order"] == 7
+    assert "hunter2" not in str(one)
+    listed = run("finalizers")
+    assert listed.stdout.splitlines()[1].split()[1:] == ["pack", "tidy", "FAILED", "4", "0s", "OSError…"]
+    assert "finalize ID" in listed.stderr
+    assert "1 FAILED" in run("show", id).stdout
+    assert "finalizer_ended" in run("log", id).stdout
+    monkeypatch.delenv(shop.DOWN)
+    assert "1 finalizer will be run" in run("finalize", one["id"], "--by", "ann").stdout
+    assert "already" in run("finalize", one["id"], code=ExitCode.FAILED).stderr
+    work(own)
+    assert "1 DONE" in run("show", id).stdout
+    assert "there is no finalizer what" in run("finalize", "what", code=ExitCode.NOT_FOUND).stderr
+    assert "there is no workflow what" in run("finalizers", "what", code=ExitCode.NOT_FOUND).stderr
+
+
+def test_old_workflows_are_deleted_after_a_yes(own: Holdfast, run: Run, answer: Any, started: str) -> None:
+    old = own.workflows.start("fulfil", order={"id": 8}).id
+    own.workflows.cancel(old)
+    work(own)
+    assert "0 workflows would be deleted" in run("prune", "--older-than", "30d").stdout
+    future = "2999-01-01T00:00"
+    assert answer("prune", "--older-than", future) == {"matched": 1, "kept": {}, "pruned": 0}
+    assert "1 workflow would be deleted" in run("prune", "--older-than", future, "--dry-run", "--yes").stdout
+    assert "deleted 1 workflow" in run("prune", "--older-than", future, "--yes").stdout
+    assert [one["id"] for one in answer("list")["workflows"]] == [started]
+    assert "is no time" in run("prune", "--older-than", "long", code=ExitCode.USAGE).stderr
+
+
+def test_a_worker_tells_of_tasks_and_workflows(own: Holdfast, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    id = own.workflows.start("fulfil", order={"id": 7}).id
+    own.workflows.signal(id, "approved")
+    result = CliRunner().invoke(root, ["worker", "--once"], env={**ENV, shop.URL: url})
+    assert result.exit_code == 0, result.output
+    told = [line[20:] for line in result.stdout.splitlines()]
+    assert f"workflow task began charge workflow_id={id} stage=charge attempt=1" in told
+    assert f"workflow task charge workflow_id={id} stage=charge outcome=succeeded attempt=1" in told
+    assert f"workflow moved fulfil workflow_id={id} status=SUCCEEDED" in told
+    assert f"workflow finalizer tidy workflow_id={id} stage=pack state=DONE attempt=1" in told
+
+
+def test_a_worker_tells_of_a_workflow_that_fails(own: Holdfast, url: str) -> None:
+    id = own.workflows.start("fulfil", order={"id": 7}).id
+    result = CliRunner().invoke(root, ["worker", "--once", "--json"], env={**ENV, shop.URL: url, shop.DOWN: "yes"})
+    documents = [json.loads(line) for line in result.stdout.splitlines()]
+    [failed] = [one for one in documents if one.get("outcome") == "failed"]
+    assert (failed["event"], failed["operation_key"], failed["workflow_id"]) == ("workflow.task", "charge", id)
+    assert failed["error"] == "PermanentError: refused"
+    [ended] = [one for one in documents if one["event"] == "workflow.moved"]
+    assert (ended["status"], ended["reason"]) == ("TERMINAL", "refused")

@@ -12,25 +12,29 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.breakers.events import SharingChanged
+from holdfast.doctor.rules import RULES
 from holdfast.letters import events as letter_events
 from holdfast.machine import breaker, breaker_record, bulk, dead_letter, outbox_entry, saga, workflow
 from holdfast.machine.graph import Edges, JoinType, phase_of
 from holdfast.outbox import events as outbox_events
 from holdfast.telemetry import events as guard_events
 from holdfast.telemetry.events import GuardEvent
-from holdfast.workflows.config import BulkheadConfig, HandlerConfig, ResilienceConfig
+from holdfast.workflows import events as workflow_events
+from holdfast.workflows.config import BulkheadConfig, EngineConfig, HandlerConfig, ResilienceConfig
 from holdfast.workflows.environment import Configured, settings, variables
 from holdfast.workflows.tasks.docker import DockerRun
 from holdfast.workflows.tasks.http import HttpCall
 from holdfast.workflows.tasks.python import PythonCall, PythonScript
 from holdfast.workflows.tasks.shell import ShellCommand
 from holdfast.workflows.tasks.ssh import SshCommand
+from holdfast.workflows.tasks.sub_workflow import SubWorkflowSettings
 from holdfast.workflows.tasks.waiting import ApprovalSettings, WaitSettings
 from tests.docs.pages import ROOT
 
 _COMMON = ("operation_key", "call_id")
 EVENTS: tuple[type[GuardEvent], ...] = (
     *guard_events.CATALOGUE, SharingChanged, *letter_events.CATALOGUE, *outbox_events.CATALOGUE,
+    *workflow_events.CATALOGUE,
 )  # fmt: skip
 
 UPSTREAMS = {
@@ -53,6 +57,7 @@ TASKS: dict[str, type[Any]] = {
     "`ssh`": SshCommand,
     "`wait`": WaitSettings,
     "`approval`": ApprovalSettings,
+    "`sub_workflow`": SubWorkflowSettings,
 }
 
 
@@ -125,6 +130,15 @@ def handler_variables() -> str:
     return _variables((HandlerConfig, ""))
 
 
+def engine_variables() -> str:
+    return _variables((EngineConfig, ""))
+
+
+def doctor_rules() -> str:
+    rows = ["| rule | name | severity | why |", "|---|---|---|---|"]
+    return "\n".join(rows + [f"| `{one.id}` | {one.name} | {one.severity} | {one.why} |" for one in RULES])
+
+
 def task_settings() -> str:
     rows = ["| task | settings, with their defaults |", "|---|---|"]
     for name, kind in TASKS.items():
@@ -190,7 +204,9 @@ GENERATED: dict[str, tuple[Path, Callable[[], str]]] = {
     "readiness": (ROOT / "docs/workflow-parts.md", readiness),
     "resilience variables": (ROOT / "docs/workflow-parts.md", resilience_variables),
     "handler variables": (ROOT / "docs/workflow-parts.md", handler_variables),
+    "engine variables": (ROOT / "docs/workflow-store.md", engine_variables),
     "task settings": (ROOT / "docs/workflow-parts.md", task_settings),
+    "doctor rules": (ROOT / "docs/doctor.md", doctor_rules),
     "events": (ROOT / "docs/telemetry.md", events),
 }
 

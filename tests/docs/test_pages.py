@@ -22,7 +22,7 @@ DURABLE = [
     DOCS / f"{name}.md"
     for name in (
         "store", "dead-letters", "replay", "shared-breakers", "outbox", "sagas", "erasure", "publishers", "audit",
-        "workers", "workflows",
+        "workers", "workflows", "workflow-cleanup",
     )
 ]  # fmt: skip
 OUTLINE = ["When to use", "Example", "Defaults", "What it guarantees", "Telemetry", "Anti-patterns"]
@@ -48,6 +48,7 @@ ELSEWHERE = {
     "SqlStore": "holdfast.backends.sql.store",
     "RedisStore": "holdfast.backends.redis.store",
     "TaskFunction": "holdfast.workflows.functions",
+    "Verification": "holdfast.workflows.verification",
 }
 RULES_DEFAULT = "count(5, window=60)"
 _NOTE = re.compile(r"\.note\(([^,)]+)")

@@ -508,7 +508,7 @@ def test_a_domain_whose_time_has_come_is_taken_up_while_the_others_still_go_on(c
         kit.calls.append(("b", number))
         clock.advance(0.5)
 
-    kit.handlers._functions.pop(("b", "serve"))
+    kit.handlers._functions.pop("b")
     kit.handlers.register_function("b", "serve", serve, shops.guards["b"])
     bulk = Bulk(kit.replayer, concurrency=1)
     done = run(bulk, bulk.start(LetterFilter()).id)
@@ -539,7 +539,7 @@ def test_a_worker_that_dies_is_followed_in_every_domain(clock: ManualClock) -> N
         if number == 60 and kit.calls.count(("b", 60)) == 1:
             raise Died
 
-    kit.handlers._functions.pop(("b", "serve"))
+    kit.handlers._functions.pop("b")
     kit.handlers.register_function("b", "serve", serve, shops.guards["b"])
     bulk = Bulk(kit.replayer, concurrency=1)
     begun = bulk.start(LetterFilter())

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from holdfast import Holdfast, Hub
+from holdfast.backends.sql import migrate
 from holdfast.store.port import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.records import KINDS
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
-from tests.stores import fresh_store
+from tests.stores import fresh_store, make_url
 
 ENGINES = ("memory", "sqlite", "postgres")
 
@@ -50,3 +52,21 @@ def worker_of(flows: Workflows) -> Iterator[Callable[..., WorkflowWorker]]:
 @pytest.fixture
 def worker(worker_of: Callable[..., WorkflowWorker]) -> WorkflowWorker:
     return worker_of()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def hold(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Holdfast]:
+    """A whole application, on each database that has everything."""
+    url = make_url(request.param, tmp_path)
+    if request.param != "sqlite":
+        migrate.upgrade(url)
+    with Holdfast(url, telemetry=Hub(), background=False, clock=clock) as hold:
+        yield hold
+
+
+@pytest.fixture
+def crew(hold: Holdfast) -> Iterator[WorkflowWorker]:
+    """A worker of that application; make it after its tasks' guards."""
+    worker = hold.workflows.worker()
+    yield worker
+    worker.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from holdfast.core.context import remaining_time
 from holdfast.errors import PermanentError, TransientError
+from holdfast.workflows.calling import current_task
 from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.task import Task
@@ -93,7 +94,13 @@ def leave_a_thread():
     return "done"
 
 
+def key():
+    here = current_task()
+    return None if here is None else here.idempotency_key
+
+
 tasks = {
+    "key": key,
     "add": lambda a, b=0: a + b,
     "fail": fail,
     "busy": busy,

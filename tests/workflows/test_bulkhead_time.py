@@ -14,7 +14,7 @@ from holdfast.workflows.compartment import Compartment
 from holdfast.workflows.config import BulkheadConfig
 from holdfast.workflows.task_call import TaskCall
 from holdfast.workflows.task_loop import TaskLoop
-from holdfast.workflows.threads import Alarms
+from holdfast.workflows.threads import Alarms, Threads
 from tests.workflows.gates import PATIENCE_S, Gate, Pending, made, until
 
 
@@ -150,7 +150,7 @@ def test_a_call_whose_turn_comes_too_late_never_runs(clock):
 
 
 def test_a_call_whose_time_is_up_before_it_queues_is_forgotten(clock):
-    room, results = Compartment("http", BulkheadConfig(1, 1), clock, TaskLoop(), 10.0), []
+    room, results = Compartment("http", BulkheadConfig(1, 1), clock, TaskLoop(), Threads("http", 10.0)), []
     call = TaskCall(room, int, 5.0, results.append, None)
     call.expire()
     call.enter()

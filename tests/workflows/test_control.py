@@ -13,6 +13,7 @@ from holdfast.store.port import Store
 from holdfast.store.query import equal
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.calling import current_task
+from holdfast.workflows.cancel import current_task_token
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.owner import SyntheticStageOwner
 from holdfast.workflows.records import EVENT, ITEM
@@ -37,7 +38,7 @@ def echo(value: Any) -> Any:
 
 @workflow
 def slept() -> Any:
-    return echo("woken", after=sleep(60))  # type: ignore[call-arg]  # the engine takes it, not the function
+    return echo("woken", after=sleep(60))
 
 
 @workflow
@@ -296,3 +297,24 @@ def test_a_stage_that_waits_can_be_skipped_and_the_rest_goes_on(
 
 def _log(store: Store, id: str) -> list[dict[str, Any]]:
     return [one for record in store.page(EVENT, equal(workflow=id), by="id") for one in from_json(record.events)]
+
+
+def test_who_hears_late_that_a_workflow_had_ended_leaves_the_tasks_of_its_restart_alone(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    cut: list[bool] = []
+
+    @task
+    def looks() -> None:
+        worker.cut(run.id, "its workflow has ended")
+        cut.append(current_task_token().cancelled)
+
+    @workflow
+    def once() -> Any:
+        return looks()
+
+    run = flows.start(once)
+    worker.run_once()
+    flows.restart(run.id, "looks")
+    worker.run_once()
+    assert (run.status, cut) == (S.SUCCEEDED, [False, False])

@@ -57,6 +57,7 @@ def full_workflow() -> Workflow:
         paused=PausedDetails("ann", AT, "bob", AT, "lunch"), pipeline_config_id="pc", is_limit_concurrent=True,
         max_concurrent_executions=2, keep_waiting_pipelines=False, config_version="c", origin="api",
         idempotency_key="ik", code_version="v1", parent_workflow_id="pw", queue="q", priority=5,
+        dead_letter=False, forked_from=("w-1", "pay"),
     )  # fmt: skip
 
 

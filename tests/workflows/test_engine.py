@@ -26,7 +26,7 @@ from holdfast.workflows.presence import MOST_CRASHES
 from holdfast.workflows.records import DEFINITION, ITEM, WORKFLOW
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.runs import Blueprints, Runs
-from holdfast.workflows.settling import DEAD, Settlement, Settling
+from holdfast.workflows.settling import Settlement, Settling
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task import Task
 from holdfast.workflows.task_run import TaskExecution
@@ -109,8 +109,10 @@ def test_a_definition_that_nobody_understands_is_put_aside(flows: Workflows, sto
     worker.run_once()
     worker.close()
     assert good.result(0) == 5
-    [item] = store.page(ITEM)
-    assert (item.kind, item.workflow, item.owner, item.due_at) == (DEAD, bad.id, None, None)
+    assert store.page(ITEM) == []
+    [dead] = flows.dead.list()
+    assert (dead.type, dead.workflow_id, dead.stage) == ("run", bad.id, "fine")
+    assert "cannot be read" in str(dead.error)
 
 
 def test_the_item_of_a_workflow_that_is_gone_goes_too(flows: Workflows, store: Store, worker: WorkflowWorker) -> None:
@@ -127,8 +129,8 @@ def test_a_failure_cancels_what_others_run_and_reads_what_it_needs(flows: Workfl
 
     @workflow
     def wide() -> Any:
-        branches = [fine(after=[fine(number)]) for number in range(5)]  # type: ignore[call-arg]  # the engine takes it, not the function
-        return fine(after=[*branches, breaks(after=branches[:1])])  # type: ignore[call-arg]  # the engine takes it, not the function
+        branches = [fine(after=[fine(number)]) for number in range(5)]
+        return fine(after=[*branches, breaks(after=branches[:1])])
 
     run = flows.start(wide)
     worker.run_once()
@@ -312,8 +314,9 @@ def test_what_an_instance_leaves_to_do_is_gone_if_another_one_ends_the_stage_in_
     nothing: Any = lambda *_: None  # noqa: E731
     runs = Runs(store, Blueprints(store))
     settling = Settling(
-        store, runs, owner=lambda: "me", room=lambda _: 0, hand_out=nothing, settled=nothing, told=nothing
-    )
+        store, runs, owner=lambda: "me", room=lambda _: 0, may_own=lambda: True, hand_out=nothing, settled=nothing,
+        told=nothing,
+    )  # fmt: skip
     waits, first, second = mine
     settling.put(Settlement(waits, lambda step: step.suspend(waits.ref, Wait("never", None, True))))
     settling.put(Settlement(first, lambda step: step.succeed(first.ref, {}, {})))

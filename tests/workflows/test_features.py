@@ -218,6 +218,9 @@ def test_the_first_event_decides_a_deferred_choice(
         lambda: [stage("a", milestone_ref_id="b"), stage("b", milestone_ref_id="a")],
         lambda: _whole_and_part({"mutex_key": "k"}, {"mutex_key": "k"}),
         lambda: _whole_and_part({}, {"milestone_ref_id": "whole"}),
+        lambda: _nested("k", None, "k"),
+        lambda: [*_whole_and_part({"mutex_key": "k"}, {"milestone_ref_id": "b"}), stage("b", mutex_key="k")],
+        lambda: [*_nested("k", "m"), *_nested("m", "k", first="other")],
     ],
 )
 def test_stages_that_would_wait_for_each_other_are_refused(flows: Workflows, journal: Journal, stages: Any) -> None:
@@ -229,6 +232,24 @@ def test_stages_that_would_wait_for_each_other_are_refused(flows: Workflows, jou
 def _whole_and_part(whole: Any, part: Any) -> Any:
     one = stage("whole", **whole)
     return [one, stage("part", parent_stage_id=one.id, synthetic_stage_owner=SyntheticStageOwner.STAGE_BEFORE, **part)]
+
+
+def _nested(*keys: str | None, first: str = "whole", after: Any = ()) -> list[StageExecution]:
+    """A stage, a part of it, a part of that …, with these mutex keys."""
+    made = [stage(first, *after, mutex_key=keys[0])]
+    for number, key in enumerate(keys[1:]):
+        owned = {"parent_stage_id": made[-1].id, "synthetic_stage_owner": SyntheticStageOwner.STAGE_BEFORE}
+        made.append(stage(f"{first}{number}", mutex_key=key, **owned))
+    return made
+
+
+def test_a_part_may_have_the_key_of_a_stage_that_it_cannot_meet(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    run = start(flows, stage("a", mutex_key="k"), *_nested("m", None, "k", after="a"))
+    crossed = start(flows, *_nested("k", "m"), *_nested("m", "k", first="other", after=["whole"]))
+    worker.run_once()
+    assert (run.status, crossed.status) == (S.SUCCEEDED, S.SUCCEEDED)
 
 
 def several(ref: str, *before: str, **config: Any) -> Any:

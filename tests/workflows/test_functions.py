@@ -74,7 +74,7 @@ def test_a_part_of_what_a_task_leaves_can_be_given_on(flows: Workflows, worker: 
 def test_a_task_that_is_called_twice_is_two_stages(flows: Workflows, worker: WorkflowWorker) -> None:
     @workflow
     def twice(a: dict[str, Any], b: dict[str, Any]) -> Any:
-        return [charge(a), charge(b, ref="second")]  # type: ignore[call-arg]  # the engine takes it, not the function
+        return [charge(a), charge(b, ref="second")]
 
     run = flows.start(twice, {"id": 1}, {"id": 2})
     worker.run_once()
@@ -94,7 +94,7 @@ def test_after_makes_a_stage_wait_without_taking_anything(flows: Workflows, work
 
     @workflow
     def one_by_one() -> Any:
-        return second(after=first())  # type: ignore[call-arg]  # the engine takes it, not the function
+        return second(after=first())
 
     run = flows.start(one_by_one)
     worker.run_once()
@@ -188,7 +188,7 @@ def test_a_failure_skips_what_comes_after_it_and_cancels_what_waits(flows: Workf
     @workflow
     def half() -> Any:
         wait_signal("never")
-        return charge({"id": 1}, after=breaks())  # type: ignore[call-arg]  # the engine takes it, not the function
+        return charge({"id": 1}, after=breaks())
 
     run = flows.start(half)
     worker.run_once()
@@ -199,7 +199,7 @@ def test_a_failure_skips_what_comes_after_it_and_cancels_what_waits(flows: Workf
 def test_a_sleep_holds_nobody(flows: Workflows, worker: WorkflowWorker, clock: ManualClock) -> None:
     @workflow
     def later() -> Any:
-        return charge({"id": 1}, after=sleep(30 * 86400))  # type: ignore[call-arg]  # the engine takes it, not the function
+        return charge({"id": 1}, after=sleep(30 * 86400))
 
     run = flows.start(later)
     worker.run_once()
@@ -323,7 +323,7 @@ def test_a_timedelta_is_as_good_as_seconds_in_a_body(
     def later() -> Any:
         slept = sleep(timedelta(hours=1))
         limit = timedelta(minutes=1)
-        return wait_signal("go", limit, "continue", after=slept)  # type: ignore[call-arg]  # the engine takes it, not the function
+        return wait_signal("go", limit, "continue", after=slept)
 
     run = flows.start(later)
     for seconds, stages in (

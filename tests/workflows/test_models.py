@@ -215,17 +215,6 @@ def test_what_cannot_be_run_is_refused_at_the_start(flows: Workflows, journal: J
         flows.start(Workflow(application="shop", name="empty"))
 
 
-@pytest.mark.parametrize(
-    "limits", [{"pipeline_config_id": "nightly"}, {"is_limit_concurrent": True}, {"max_concurrent_executions": 2}]
-)
-def test_limits_of_a_pipeline_are_refused_instead_of_ignored(
-    flows: Workflows, journal: Journal, limits: dict[str, Any]
-) -> None:
-    with pytest.raises(WorkflowDefinitionError, match=next(iter(limits))) as caught:
-        start(flows, stage("a"), **limits)
-    assert caught.value.code == "not_supported"
-
-
 def test_a_stage_with_nothing_to_do_is_refused(flows: Workflows, journal: Journal) -> None:
     with pytest.raises(WorkflowDefinitionError, match=r"'idle'.*'no-such-type'.*neither tasks nor parts") as caught:
         start(flows, stage("a"), StageExecution.create("no-such-type", "idle", "idle"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast.backends.memory import MemoryStore
-from holdfast.backends.open import open_store
 from holdfast.errors import StoreUnavailable
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.functions import task, workflow
-from holdfast.workflows.records import ITEM, KINDS, WORKER
+from holdfast.workflows.records import ITEM, WORKER
 from holdfast.workflows.workflows import Workflows
-from tests.services import postgres
 from tests.workflows.gates import PATIENCE_S, Gate, until
 
 S = WorkflowStatus
@@ -217,53 +213,3 @@ def test_run_once_says_that_the_store_is_away_and_the_next_one_writes(shaky: Sha
     worker.run_once()
     assert (run.result(0), calls) == ("charged", [1])
     worker.close()
-
-
-def test_postgresql_is_restarted_under_load_and_every_workflow_ends() -> None:
-    server = postgres.private_server("-c", "fsync=off")
-    url = server.fresh_database()
-    store: Any = open_store(url, kinds=KINDS)
-    store.create_tables()
-    flows = Workflows(store)
-    made: Counter[str] = Counter()
-    lock = threading.Lock()
-
-    @task
-    def step(number: int) -> int:
-        here = current_task()
-        assert here is not None
-        with lock:
-            made[here.idempotency_key] += 1
-        return number + 1
-
-    @workflow
-    def chain() -> Any:
-        number: Any = 0
-        for _ in range(10):
-            number = step(number)
-        return number
-
-    flows.register(step)
-    runs = [flows.start(chain) for _ in range(60)]
-    worker = flows.worker(beat_s=0.1).start()
-    for crash in (False, True):
-        before = sum(made.values())
-        until(lambda before=before: sum(made.values()) > before + 50 or len(made) == 600)
-        server.restart(crash=crash)
-    try:
-        until(lambda: _ended(flows, runs))
-        assert [run.result(5) for run in runs] == [10] * 60
-        assert len(made) == 600
-        assert made.total() - len(made) <= 2 * 100
-        assert worker.stop(PATIENCE_S)
-        assert store.page(ITEM) == []
-    finally:
-        store.close()
-        server.stop(crash=True)
-
-
-def _ended(flows: Workflows, runs: list[Any]) -> bool:
-    try:
-        return all(run.status.is_complete for run in runs)
-    except StoreUnavailable:
-        return False

@@ -35,6 +35,7 @@ STYLES: Final[Mapping[str, str]] = {
     "replayed": "green", "permanently_failed": "red", "expired": "dim", "archived": "dim", "rejected": "dim",
     "open": "red", "half_open": "yellow", "closed": "green",
     "succeeded": "green", "failed": "red", "refused": "yellow", "returned": "yellow", "skipped": "yellow",
+    "started": "cyan",
     "unsettled": "yellow", "lost": "red", "released": "yellow",
     "in_flight": "cyan", "scheduled": "cyan", "abandoned": "red", "parked": "yellow", "refunded": "yellow",
     "confirmed": "green", "completed": "green", "compensating": "yellow", "compensated": "yellow", "stuck": "red",

@@ -33,7 +33,7 @@ note_option: Final = click.option("--note", "text", default="", metavar="TEXT", 
 @store_options
 @pass_session
 def retry(session: Session, ids: Sequence[str], by: str, as_json: bool) -> int:
-    """Replay letters now, in this process. Needs --app."""
+    """Replay letters now, in this process. Needs --app, but for those of workflows, which workers carry on."""
     return _replay(session, ids, by, as_json, force=False)
 
 
@@ -101,12 +101,13 @@ def resume(session: Session, domain: str) -> None:
 
 
 def _replay(session: Session, ids: Sequence[str], by: str, as_json: bool, *, force: bool) -> int:
-    if not session.has_app:
-        raise Failed(NO_APP)
     letters, results, missing = session.letters, [], []
     for id in dict.fromkeys(ids):
-        if letters.get_by_id(id) is None:
+        found = letters.get_by_id(id)
+        if found is None:
             missing.append(id)
+        elif not session.has_app and letters.handlers.find(found) is None:
+            raise Failed(NO_APP)
         else:
             results.append(letters.replay(id, force=force, by=by or None))
     if as_json:
@@ -116,7 +117,7 @@ def _replay(session: Session, ids: Sequence[str], by: str, as_json: bool, *, for
         for one in results:
             if one.reason:
                 note(f"{one.id}: {one.reason}")
-    if any(one.outcome != "succeeded" for one in results):
+    if any(one.outcome not in ("succeeded", "started") for one in results):
         return ExitCode.FAILED
     return _tell_missing(missing)
 

@@ -24,6 +24,8 @@ GROUPS: Final[Mapping[str, str]] = {
     "audit": "The audit trail: verify, show, take checkpoints.",
     "breakers": "Shared circuit breakers: see and control them.",
     "db": "The schema of a SQL store.",
+    "doctor": "Say what is wrong with policies and store, and what to do.",
+    "config": "Settings: what they are, and where they come from.",
     "worker": "Drain, retry, call and tidy up until it is stopped.",
 }
 _NO_ARGUMENTS: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())  # older releases exit instead

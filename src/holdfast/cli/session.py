@@ -13,9 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from holdfast.audit.chain import key_of_text
 from holdfast.cli.exits import NoStore, WrongUsage
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, PolicyError
 from holdfast.store.codec import instant
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.audit.sink import DatabaseAuditSink
     from holdfast.breakers.breakers import Breakers
     from holdfast.cli.mounted import Mounted
+    from holdfast.config import Settings
     from holdfast.letters.letters import Letters
     from holdfast.outbox.outbox import Outbox
     from holdfast.outbox.sagas.sagas import Sagas
@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ASK: Final = (
     "which store? Set HOLDFAST_URL or --url (sqlite:///holdfast.db, postgresql://…, redis://…), "
-    "or HOLDFAST_APP or --app (module:attribute)"
+    "or HOLDFAST_APP or --app (module:attribute), or put url or app into holdfast.toml"
 )
 AUDIT_KEY: Final = "HOLDFAST_AUDIT_KEY"
 NEEDS_SQL: Final = (
@@ -143,12 +143,15 @@ class Session:
         return self.hold().store.url if app is not None else url or ""
 
     def _source(self) -> tuple[str | None, str | None]:
-        """The URL or the app; what is on the command line goes before what is in the environment."""
+        """The URL or the app; the command line goes before the environment, and that before the file."""
         if self.url is not None and self.app is not None:
             raise WrongUsage("give --url or --app, not both: an app brings its own store")
         if self.url is not None or self.app is not None:
             return self.url, self.app
         app, url = os.environ.get("HOLDFAST_APP"), os.environ.get("HOLDFAST_URL")
+        if not app and not url:
+            file = settings()
+            app, url = file.app, file.url
         if not app and not url:
             raise WrongUsage(ASK)
         return (None, app) if app else (url, None)
@@ -237,14 +240,24 @@ def _open(url: str, create: bool) -> Holdfast:
     if file is not None and not create and not file.exists():
         raise NoStore(f"there is no database at {file}; your program makes it, or: holdfast db upgrade --url {url}")
     try:
-        return Holdfast(url, audit_key=audit_key())
+        return Holdfast.from_settings(settings(), url=url)
     except ValueError as error:
         raise WrongUsage(str(error)) from error
 
 
 def audit_key() -> bytes | None:
     """The key of the audit trail, where no program brings it along."""
-    return key_of_text(os.environ.get(AUDIT_KEY, ""))
+    return settings().key
+
+
+def settings() -> Settings:
+    """Those of holdfast.toml and the environment. Raises WrongUsage for what they cannot be."""
+    from holdfast.config import Settings
+
+    try:
+        return Settings.load()
+    except (ConfigurationError, PolicyError) as error:
+        raise WrongUsage(str(error)) from error
 
 
 def refuse_memory(url: str) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import Conflict, StoreError
 from holdfast.letters.events import WorkerTroubled
 from holdfast.letters.maintenance import MaintenanceReport
+from holdfast.store.codec import instant
+from holdfast.workflows.config import EngineConfig
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -31,6 +34,9 @@ class Upkeep:
         self._hub = hold.telemetry
         self._maintenance = hold.letters.maintenance
         self._breakers = hold.breakers
+        self._hold = hold
+        days = EngineConfig.from_env().retention_days
+        self._retention = None if days is None else timedelta(days=days)
         self._stop = threading.Event()
 
     def run_once(self) -> UpkeepReport:
@@ -51,4 +57,6 @@ class Upkeep:
 
     def _look(self, every_s: float | None) -> MaintenanceReport | None:
         self._breakers.clear_expired_pins()
+        if self._retention is not None:
+            self._hold.workflows.prune(instant(self._hold.store.now()) - self._retention)
         return self._maintenance.run() if every_s is None else self._maintenance.run_if_due(every_s)

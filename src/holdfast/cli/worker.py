@@ -21,6 +21,7 @@ from holdfast.cli.upkeep import Upkeep
 from holdfast.letters import events as letters
 from holdfast.outbox import events as outbox
 from holdfast.telemetry.events import CircuitStateChanged, GuardEvent
+from holdfast.workflows import events as workflows
 
 MAINTENANCE_ONLY: Final = (
     "without --app nothing can be replayed or called here: this worker does maintenance only "
@@ -28,6 +29,7 @@ MAINTENANCE_ONLY: Final = (
 )
 _END: Final = b"\0"
 _TOLD_APART: Final = ("abandoned", "parked", "refunded")  # outcomes of calls that have events of their own
+_NAMED_WHOLE: Final = (*outbox.CATALOGUE, *workflows.CATALOGUE)
 _REPORTS_EVENTS: Final = "reporting"  # logs nothing that it does not emit as well
 _QUIET: Final = ("event", "severity", "tags", "operation_key", "call_id")
 
@@ -174,7 +176,9 @@ class Journal:
     """Listens to what the worker does, and prints it line by line."""
 
     quiet = True
-    wants: Sequence[type[GuardEvent]] = (*letters.CATALOGUE, *outbox.CATALOGUE, CircuitStateChanged)
+    wants: Sequence[type[GuardEvent]] = (
+        *letters.CATALOGUE, *outbox.CATALOGUE, *workflows.CATALOGUE, CircuitStateChanged,
+    )  # fmt: skip
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -212,7 +216,7 @@ class Journal:
 
 def _name(event: GuardEvent) -> str:
     """What happened, and of what, unless that is a letter."""
-    name = event.event_name if isinstance(event, outbox.CATALOGUE) else event.event_name.partition(".")[2]
+    name = event.event_name if isinstance(event, _NAMED_WHOLE) else event.event_name.partition(".")[2]
     return name.replace(".", " ").replace("_", " ")
 
 

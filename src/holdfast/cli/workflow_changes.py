@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import click
 
 from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import document, note, say
 from holdfast.cli.session import Session, pass_session, store_options
-from holdfast.cli.workflow_rows import find_record, find_workflow, workflow_document
+from holdfast.cli.workflow_rows import arguments_of, find_record, find_workflow, json_of, workflow_document
 from holdfast.cli.workflow_watch import follow
 from holdfast.errors import TaskError
 
@@ -33,13 +30,11 @@ def start(session: Session, name: str, given: str, key: str | None, watches: boo
     """
     if not session.has_app:
         raise WrongUsage("to start a workflow its functions are needed: give --app of its program (or HOLDFAST_APP)")
-    flows, input = session.hold(create=True).workflows, _json("--input", given)
+    flows = session.hold(create=True).workflows
     if name not in flows.known:
         there = ", ".join(sorted(flows.known)) or "none"
         raise NotFound(f"no workflow {name!r} is known; there are {there}; hold.workflows.add(…) makes one known")
-    if not isinstance(input, dict | list):
-        raise WrongUsage(f'--input must be {{…}} or […], got {given}; for instance {{"order": {{"id": 7}}}}')
-    args, kwargs = ([], input) if isinstance(input, dict) else (input, {})
+    args, kwargs = arguments_of(given)
     id = flows.start(name, *args, idempotency_key=key, **kwargs).id
     if watches:
         note(f"workflow {id} is started")
@@ -62,7 +57,7 @@ def send_signal(session: Session, id: str, name: str, given: str, as_json: bool)
     """Send a signal to a workflow. It is kept until a stage waits for it."""
     find_record(session, id)
     try:
-        is_taken = session.workflows.signal(id, name, _json("--value", given))
+        is_taken = session.workflows.signal(id, name, json_of("--value", given))
     except TaskError as error:
         raise Failed(str(error)) from None
     if as_json:
@@ -92,10 +87,3 @@ def cancel(session: Session, id: str, reason: str, by: str, as_json: bool) -> No
         document(workflow_document(after))
     else:
         say(f"workflow {id} is {after.status}")
-
-
-def _json(option: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise WrongUsage(f"{option} must be JSON, got {text!r}: {error}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -13,6 +13,10 @@ from holdfast.cli.output import document, say
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.workflow_rows import find_record, find_workflow, workflow_document
 from holdfast.errors import WorkflowNotFoundError
+
+_code_option: Final = click.option(
+    "--code-version", "code", metavar="VERSION", help="Let workers that serve this version of the code run it."
+)
 
 
 @click.command()
@@ -43,25 +47,33 @@ def resume(session: Session, id: str, by: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("id")
+@_code_option
 @by_option
 @json_option
 @store_options
 @pass_session
-def retry(session: Session, id: str, by: str, as_json: bool) -> None:
-    """Run every stage that has failed again, and what comes after it."""
-    _do(session, id, as_json, session.workflows.retry, by=by or "anonymous")
+def retry(session: Session, id: str, code: str | None, by: str, as_json: bool) -> None:
+    """Run every stage that has failed again, and what comes after it.
+
+    It goes on with the idempotency keys that it had.
+    """
+    _do(session, id, as_json, session.workflows.retry, by=by or "anonymous", code_version=code)
 
 
 @click.command()
 @click.argument("id")
 @click.argument("stage")
+@_code_option
 @by_option
 @json_option
 @store_options
 @pass_session
-def restart(session: Session, id: str, stage: str, by: str, as_json: bool) -> None:
-    """Run STAGE again, which has ended, and everything after it."""
-    _do(session, id, as_json, session.workflows.restart, stage, by=by or "anonymous")
+def restart(session: Session, id: str, stage: str, code: str | None, by: str, as_json: bool) -> None:
+    """Run STAGE again, which has ended, and everything after it.
+
+    It has new idempotency keys.
+    """
+    _do(session, id, as_json, session.workflows.restart, stage, by=by or "anonymous", code_version=code)
 
 
 @click.command()
@@ -76,7 +88,7 @@ def skip(session: Session, id: str, stage: str, by: str, as_json: bool) -> None:
     _do(session, id, as_json, session.workflows.skip, stage, by=by or "anonymous")
 
 
-def _do(session: Session, id: str, as_json: bool, act: Callable[..., Any], *args: str, **facts: str) -> None:
+def _do(session: Session, id: str, as_json: bool, act: Callable[..., Any], *args: str, **facts: str | None) -> None:
     """Raises NotFound for a workflow or a stage that is not there; what cannot be done says why."""
     find_record(session, id)
     try:

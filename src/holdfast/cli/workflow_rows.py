@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from holdfast.cli.exits import NotFound
+from holdfast.cli.exits import NotFound, WrongUsage
 from holdfast.cli.output import Column, masked, plain
 from holdfast.cli.session import Session
 from holdfast.cli.times import iso, until
 from holdfast.errors import WorkflowNotFoundError
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
+from holdfast.workflows.assembly import CHILD as AWAITED
 from holdfast.workflows.assembly import REASON, WAITS_FOR
+from holdfast.workflows.children import CHILD
 from holdfast.workflows.history import LogEntry
 from holdfast.workflows.lengths import took
 from holdfast.workflows.model import Workflow
@@ -33,6 +36,22 @@ LOG: Final = (
 )
 
 Work = Mapping[str, Sequence[TaskInHand]]
+
+
+def json_of(option: str, text: str) -> Any:
+    """What an option says. Raises WrongUsage for what is not JSON."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise WrongUsage(f"{option} must be JSON, got {text!r}: {error}") from None
+
+
+def arguments_of(given: str) -> tuple[list[Any], dict[str, Any]]:
+    """The input of a workflow, by place or by name. Raises WrongUsage for anything else."""
+    input = json_of("--input", given)
+    if not isinstance(input, dict | list):
+        raise WrongUsage(f'--input must be {{…}} or […], got {given}; for instance {{"order": {{"id": 7}}}}')
+    return ([], input) if isinstance(input, dict) else (input, {})
 
 
 def find_record(session: Session, id: str) -> WorkflowRecord:
@@ -80,29 +99,36 @@ def work_of(session: Session, id: str) -> Work:
     return found
 
 
-def stage_row(stage: StageExecution, work: Work, now: datetime) -> Sequence[Any]:
+def stage_row(stage: StageExecution, work: Work, now: datetime, stranded: Mapping[str, str] = {}) -> Sequence[Any]:
     """A stage's line in a table."""
     tries = max((task.attempt for task in stage.tasks), default=0)
-    return stage.ref_id, stage.status, stage_took(stage, now), tries or "", stage_note(stage, work, now)
+    return stage.ref_id, stage.status, stage_took(stage, now), tries or "", stage_note(stage, work, now, stranded)
 
 
-def stage_note(stage: StageExecution, work: Work, now: datetime) -> str:
-    """What there is to say of a stage: why it ended so, or what it waits for."""
+def stage_note(stage: StageExecution, work: Work, now: datetime, stranded: Mapping[str, str] = {}) -> str:
+    """What there is to say of a stage: why it ended so, or what it waits for; `stranded` says for whom in vain."""
     error = next((task.task_exception_details for task in stage.tasks if task.task_exception_details), {})
     told = ": ".join(str(part) for part in (error.get("type"), error.get("message")) if part)
     if stage.status in COMPLETE:
+        told = told or _child(stage)
         cause = f"{stage.skip_cause}: " if stage.skip_cause is not None else ""
         return told or f"{cause}{stage.engine_state.get(REASON, '')}".strip(": ")
-    said = [_waits(stage, work.get(stage.ref_id, ()), now), told]
+    said = [_waits(stage, work.get(stage.ref_id, ()), now), stranded.get(stage.ref_id, ""), told]
     if stage.incarnation > 1:
         said.insert(0, f"incarnation {stage.incarnation}")
     return ", ".join(part for part in said if part)
 
 
+def _child(stage: StageExecution) -> str:
+    """What became of the workflow that it has started."""
+    child = stage.outputs.get(CHILD)
+    return f"workflow {child.get('id')} {child.get('status')}" if isinstance(child, Mapping) else ""
+
+
 def _waits(stage: StageExecution, work: Sequence[TaskInHand], now: datetime) -> str:
     if stage.status is WorkflowStatus.SUSPENDED:
-        signal, due = stage.engine_state.get(WAITS_FOR), _due(work)
-        name = "waits" if signal is None else "waits for a signal" if signal == "*" else f"waits for signal {signal!r}"
+        due = _due(work)
+        name = _awaited(stage.engine_state.get(AWAITED), stage.engine_state.get(WAITS_FOR))
         return name if due is None else f"{name}, {until(due, now)} left"
     if stage.status is not WorkflowStatus.RUNNING:
         return str(stage.engine_state.get(REASON, ""))
@@ -113,6 +139,12 @@ def _waits(stage: StageExecution, work: Sequence[TaskInHand], now: datetime) -> 
     if due is None:
         return "held"
     return "waits for a worker" if due <= now else f"again in {until(due, now)}"
+
+
+def _awaited(child: str | None, signal: str | None) -> str:
+    if child is not None:
+        return f"waits for workflow {child}"
+    return "waits" if signal is None else "waits for a signal" if signal == "*" else f"waits for signal {signal!r}"
 
 
 def _due(work: Sequence[TaskInHand]) -> datetime | None:

@@ -20,7 +20,7 @@ from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.workflows.history import LogEntry
 from holdfast.workflows.lengths import took
 from holdfast.workflows.model import Workflow
-from holdfast.workflows.settling import WAKE
+from holdfast.workflows.settling import ENDED, WAKE
 from holdfast.workflows.stage import StageExecution
 
 LOOK_EVERY_S: Final = 0.25
@@ -62,7 +62,8 @@ def follow(session: Session, id: str, *, as_json: bool) -> int:
 def _looks(session: Session, id: str) -> Iterator[bool]:
     """Whenever something may have changed: whether it has ended. The last one is True."""
     woken = threading.Event()
-    subscription = session.hold().store.subscribe(WAKE, woken.set)
+    store = session.hold().store
+    subscriptions = [store.subscribe(topic, woken.set) for topic in (WAKE, ENDED)]
     try:
         while True:
             woken.clear()
@@ -72,7 +73,8 @@ def _looks(session: Session, id: str) -> Iterator[bool]:
                 return
             woken.wait(LOOK_EVERY_S)
     finally:
-        subscription.close()
+        for subscription in subscriptions:
+            subscription.close()
 
 
 def _entries(session: Session, id: str) -> Iterator[LogEntry]:

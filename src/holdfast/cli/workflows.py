@@ -14,6 +14,7 @@ from holdfast.cli.filters import json_option
 from holdfast.cli.output import Column, document, facts, heading, masked, note, plain, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import MOMENT, ago, stamp
+from holdfast.cli.workflow_cleanup import finalizer_counts
 from holdfast.cli.workflow_rows import (
     LOG,
     STAGES,
@@ -36,6 +37,7 @@ from holdfast.workflows.picture import picture
 from holdfast.workflows.reading import WorkflowSummary
 from holdfast.workflows.sketch import plain_graph, sketched
 
+_MOST_STRANDED: Final = 1000
 STATUSES: Final = [str(status) for status in WorkflowStatus]
 _WORKFLOWS: Final = (
     Column("id"), Column("name", gives=True), Column("status"), Column("age", right=True),
@@ -46,6 +48,10 @@ _TASKS: Final = (
     Column("#", right=True), Column("task", gives=True), Column("status"), Column("took", right=True),
     Column("tries", right=True), Column("error", gives=True),
 )  # fmt: skip
+_CHILDREN: Final = (
+    Column("id"), Column("name", gives=True), Column("status"), Column("age", right=True), Column("reason", gives=True),
+)  # fmt: skip
+_MOST_CHILDREN: Final = 20
 _PAST: Final = (Column("stage", gives=True), Column("status"), Column("incarnation", right=True))
 
 
@@ -54,6 +60,8 @@ _PAST: Final = (Column("stage", gives=True), Column("status"), Column("incarnati
               help="One of the twelve statuses; can be given again.")  # fmt: skip
 @click.option("--name", metavar="NAME")
 @click.option("--application", metavar="NAME")
+@click.option("--parent", metavar="ID", help="Only those that this workflow has started.")
+@click.option("--pipeline", metavar="NAME", help="Only those of this pipeline.")
 @click.option("--since", type=MOMENT, metavar="TIME", help="2026-01-31T12:00 (UTC), or 2h for two hours ago.")
 @click.option("--until", type=MOMENT, metavar="TIME", help="As --since.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N")
@@ -66,6 +74,8 @@ def list_workflows(
     status: tuple[str, ...],
     name: str | None,
     application: str | None,
+    parent: str | None,
+    pipeline: str | None,
     since: datetime | None,
     until: datetime | None,
     limit: int,
@@ -75,20 +85,23 @@ def list_workflows(
     """Show workflows, the newest first."""
     try:
         found = session.workflows.find(
-            status=status or None, name=name, application=application, since=since, until=until, after=after,
-            limit=limit + 1,
+            status=status or None, name=name, application=application, parent=parent, pipeline=pipeline, since=since,
+            until=until, after=after, limit=limit + 1,
         )  # fmt: skip
     except ValueError as error:
         raise WrongUsage(str(error)) from None
     shown, following = found[:limit], found[limit - 1].cursor if len(found) > limit else None
+    stuck = {one.workflow_id: one.reason for one in session.workflows.stranded(limit=_MOST_STRANDED)}
+    places = {one.id: session.workflows.place(one.id) for one in shown if one.status is WorkflowStatus.BUFFERED}
     if as_json:
-        document({"workflows": [plain(one) for one in shown], "next": following})
+        rows = [{**plain(one), "place": places.get(one.id), "stranded": stuck.get(one.id)} for one in shown]
+        document({"workflows": rows, "next": following})
         return
     if not shown:
         note("no workflows match")
         return
     now = session.now()
-    table(_WORKFLOWS, [_row(one, now) for one in shown])
+    table(_WORKFLOWS, [_row(one, now, places.get(one.id), stuck.get(one.id)) for one in shown])
     if following is not None:
         note(f"there are more: --after {following}")
 
@@ -128,13 +141,22 @@ def show(session: Session, id: str, ref: str | None, seq: int | None, as_json: b
         _show_stage(session, workflow, ref, as_json)
         return
     if as_json:
-        document({**workflow_document(workflow), "work": [plain(one) for one in session.workflows.work(id)]})
+        more = {"work": [plain(one) for one in session.workflows.work(id)], "place": session.workflows.place(id)}
+        document({**workflow_document(workflow), **more})
         return
     now = session.now()
-    facts(_facts(workflow, session.workflows.record(id).reason, now))
+    place = session.workflows.place(id)
+    reason = session.workflows.record(id).reason if place is None else _waits(place, workflow.pipeline_config_id)
+    facts([*_facts(workflow, reason, now), ("finalizers", finalizer_counts(session, id))])
     heading("stages")
     work = work_of(session, id)
-    table(STAGES, [stage_row(stage, work, now) for stage in workflow.stages])
+    stuck = {one.stage: one.reason for one in session.workflows.stranded(id, limit=_MOST_STRANDED)}
+    table(STAGES, [stage_row(stage, work, now, stuck) for stage in workflow.stages])
+    if children := session.workflows.find(parent=id, limit=_MOST_CHILDREN):
+        heading("workflows that it has started")
+        table(_CHILDREN, [(one.id, one.name, one.status, ago(one.created_at, now), one.reason) for one in children])
+        if len(children) == _MOST_CHILDREN:
+            note(f"there may be more: `holdfast workflow list --parent {id}`")
 
 
 @click.command()
@@ -190,9 +212,14 @@ def graph(session: Session, id: str, out: str | None) -> None:
     table(_GRAPH, rows)
 
 
-def _row(one: WorkflowSummary, now: datetime) -> Sequence[Any]:
+def _row(one: WorkflowSummary, now: datetime, place: int | None, stuck: str | None) -> Sequence[Any]:
     length = took(one.start_time, one.end_time, None if one.status in COMPLETE else now)
-    return one.id, one.name, one.status, ago(one.created_at, now), length, one.application, one.reason
+    said = one.reason or stuck if place is None else _waits(place, one.pipeline)
+    return one.id, one.name, one.status, ago(one.created_at, now), length, one.application, said
+
+
+def _waits(place: int, pipeline: str | None) -> str:
+    return f"number {place} in line of pipeline {pipeline!r}"
 
 
 def _facts(workflow: Workflow, reason: str | None, now: datetime) -> list[tuple[str, Any]]:
@@ -205,6 +232,8 @@ def _facts(workflow: Workflow, reason: str | None, now: datetime) -> list[tuple[
         ("reason", reason),
         ("canceled by", workflow.canceled_by),
         ("paused by", _paused(workflow)),
+        ("parent", workflow.parent_workflow_id),
+        ("pipeline", _pipeline(workflow)),
         ("queue", workflow.queue if workflow.queue != "default" else ""),
         ("priority", str(workflow.priority) if workflow.priority else ""),
         ("key", workflow.idempotency_key),
@@ -215,6 +244,12 @@ def _facts(workflow: Workflow, reason: str | None, now: datetime) -> list[tuple[
         ("log", f"{workflow.version} transactions; `holdfast workflow log` shows them"),
         ("input", masked(workflow.context)),
     ]
+
+
+def _pipeline(workflow: Workflow) -> str:
+    if not workflow.is_limit_concurrent:
+        return workflow.pipeline_config_id or ""
+    return f"{workflow.pipeline_config_id}, {workflow.max_concurrent_executions} at once"
 
 
 def _paused(workflow: Workflow) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.guard.plan import Plan
 from holdfast.guard.retry import RetryStrategy
@@ -18,6 +18,14 @@ class Guarded(Protocol):
     name: str
 
     def plan_in_context(self) -> Plan: ...
+
+
+class Concern(NamedTuple):
+    """Something that a guard may have been meant to do otherwise: the rule, what is so, and what to do about it."""
+
+    rule: str
+    what: str
+    fix: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ def describe(guard: Guarded) -> Description:
     keeper = guard.plan_in_context().setting.keeper
     kept = () if keeper is None else (keeper.describe(),)
     order = (*kept, *map(line_of, strategies))
-    return Description(guard.name, order, calls, seconds, tuple(_warnings(strategies)))
+    return Description(guard.name, order, calls, seconds, tuple(f"{one.what}; {one.fix}" for one in concerns(guard)))
 
 
 def line_of(strategy: Any) -> str:
@@ -107,42 +115,51 @@ def _longest_queueing(strategy: Any) -> float:
     return math.inf if strategy.max_wait is None else float(strategy.max_wait)
 
 
-def _warnings(strategies: tuple[Any, ...]) -> Iterator[str]:
+def concerns(guard: Guarded) -> Iterator[Concern]:
+    """What may be meant otherwise in the composition of a guard."""
+    strategies = guard.plan_in_context().strategies
     kinds = [getattr(strategy, "kind", "custom") for strategy in strategies]
     retry = next((strategy for strategy in strategies if isinstance(strategy, RetryStrategy)), None)
     at = len(strategies) if retry is None else strategies.index(retry)
     total = min((s.timeout_s for s in strategies[:at] if isinstance(s, TimeoutStrategy)), default=math.inf)
     timed = any(isinstance(strategy, TimeoutStrategy) for strategy in strategies)
     if retry is not None and _attempts(retry) > 1:
-        yield from _retry_warnings(retry, strategies[at + 1 :], total, timed)
+        yield from _retry_concerns(retry, strategies[at + 1 :], total, timed)
     elif not timed:
-        yield "no timeout: a call that hangs is never ended; add Timeout(total=...)"
+        yield Concern("no-timeout", "no timeout: a call that hangs is never ended", "add Timeout(total=...)")
     for index, strategy in enumerate(strategies):
         bounded = any(isinstance(outer, TimeoutStrategy) for outer in strategies[:index])
         if kinds[index] in ("bulkhead", "adaptive") and not bounded and _longest_queueing(strategy) == math.inf:
-            yield f"{strategy.name!r} queues without a time limit; add Timeout(total=...) or max_wait"
+            what = f"{strategy.name!r} queues without a time limit"
+            yield Concern("endless-queue", what, "add Timeout(total=...) or max_wait")
     if "breaker" in kinds[:at] and retry is not None:
-        yield "the breaker is outside the retry: it counts calls, not attempts, and does not end the retrying"
+        what = "the breaker is outside the retry: it counts calls, not attempts, and does not end the retrying"
+        yield Concern("breaker-outside", what, "leave the order out")
     if "hedge" in kinds:
-        yield "hedging runs a call more than once at a time: only for idempotent calls"
+        what = "hedging runs a call more than once at a time"
+        yield Concern("hedging", what, "use it only for idempotent calls")
     if any(kind == "chaos" and s.policy.enabled is not False for kind, s in zip(kinds, strategies, strict=True)):
-        yield "chaos is switched on"
+        yield Concern("chaos", "chaos is switched on", "switch it off in production")
 
 
-def _retry_warnings(retry: RetryStrategy, inside: tuple[Any, ...], total: float, timed: bool) -> Iterator[str]:
+def _retry_concerns(retry: RetryStrategy, inside: tuple[Any, ...], total: float, timed: bool) -> Iterator[Concern]:
     attempts = _attempts(retry)
     if not timed:
-        yield "retry without a timeout: an attempt that hangs is never ended nor retried; add Timeout(attempt=...)"
+        what = "retry without a timeout: an attempt that hangs is never ended nor retried"
+        yield Concern("no-timeout", what, "add Timeout(attempt=...)")
     if attempts == math.inf and total == math.inf:
-        yield "unlimited attempts and no total time: it may retry for ever; add Timeout(total=...)"
+        what = "unlimited attempts and no total time: it may retry for ever"
+        yield Concern("endless-retry", what, "add Timeout(total=...)")
     elif total == math.inf:
-        yield "only a total time bounds the waits that a dependency asks for (Retry-After); add Timeout(total=...)"
+        what = "only a total time bounds the waits that a dependency asks for (Retry-After)"
+        yield Concern("unbounded-waits", what, "add Timeout(total=...)")
     seconds = math.inf
     for strategy in reversed(inside):
         _, seconds = _worst_case(strategy, 1, seconds)
     needed = seconds * attempts + retry.policy.longest_waits()
     if total < needed < math.inf:
-        yield f"the total of {total:g} s may end before all {attempts} attempts: they need up to {needed:.4g} s"
+        what = f"the total of {total:g} s may end before all {attempts} attempts: they need up to {needed:.4g} s"
+        yield Concern("attempts-cut", what, "allow more time, or fewer attempts")
 
 
 def counted(number: float, noun: str) -> str:

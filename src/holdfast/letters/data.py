@@ -252,6 +252,12 @@ def record_of(letter: FailedOperationData) -> LetterRecord | None:
     return record
 
 
+def may_hold(letter: FailedOperationData, column: str, key: str) -> bool:
+    """Whether the JSON in a column of the letter's record can hold the key: seen in the text, without reading it."""
+    record: LetterRecord | None = letter.__dict__.get("_record")
+    return record is None or f'"{key}"' in getattr(record, column)
+
+
 def note_change(letter: FailedOperationData, record: LetterRecord) -> None:
     """The letter's record is this one now. What the letter shows stays as it was read."""
     letter.__dict__["_latest"] = record

@@ -11,17 +11,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from holdfast.core.outcome import Outcome, OutcomeKind, describe_error
 from holdfast.errors import GuardRejected, GuardTimeout, PolicyError
 from holdfast.guard.guard import Guard, is_coroutine_function
 from holdfast.guard.timeout import TimeoutStrategy
+from holdfast.letters.data import FailedOperationData, may_hold
 from holdfast.letters.entry import CIRCUIT_OPEN, unreplayable
 from holdfast.letters.loops import Loops
-
-if TYPE_CHECKING:
-    from holdfast.letters.data import FailedOperationData
 
 PROGRAMMING_ERRORS: Final = frozenset(
     f"MAX_RETRIES_{kind.__name__.upper()}"
@@ -58,6 +56,8 @@ class Ending(StrEnum):
     FAILED = "failed"
     NEVER_RAN = "never_ran"
     MAY_RUN_ON = "may_run_on"
+    GOES_ON = "goes_on"
+    """It is done by others from here on, and whoever ends it ends the letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ class ReplayHandlers:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Route] = {}
-        self._functions: dict[tuple[str, str], Route] = {}
+        self._functions: dict[str, dict[str, Route]] = {}  # by domain and name
+        self._anywhere: dict[str | None, tuple[str, Route]] = {}  # by entity type
 
     def register(self, domain: str, handler: ReplayHandler, *, guard: Guard | None = None) -> None:
         """Let `handler` replay the domain's letters. `guard` is the one that it calls through, if any.
@@ -127,17 +128,31 @@ class ReplayHandlers:
         """
         if not callable(fn):
             raise TypeError(f"{domain}/{name} must be a function, got {fn!r}")
-        known = self._functions.get((domain, name))
+        named = self._functions.setdefault(domain, {})
+        known = named.get(name)
         if isinstance(known, _Function) and known.fn is not fn:
             raise PolicyError(f"domain {domain!r} has another function called {name!r}; give one of them another name")
-        self._functions[domain, name] = _Function(name, fn, guard, None if replay_on is None else frozenset(replay_on))
+        named[name] = _Function(name, fn, guard, None if replay_on is None else frozenset(replay_on))
+
+    def register_route(self, name: str, route: Route, domain: str) -> None:
+        """Let a route replay the letters of a domain whose request names it; the domain drains by itself as it says."""
+        self._functions.setdefault(domain, {})[name] = route
+
+    def register_everywhere(self, name: str, route: Route, entity_type: str) -> None:
+        """Let a route replay the letters of such entities in any domain, if their request names it; somebody asks."""
+        self._anywhere[entity_type] = (name, route)
 
     def find(self, op: FailedOperationData) -> Route | None:
         """Who replays this letter."""
-        name = op.request_data.get("function")
-        if isinstance(name, str) and (route := self._functions.get((op.domain, name))) is not None:
-            return route
-        return self._handlers.get(op.domain)
+        domain = op.domain
+        named, apart = self._functions.get(domain), self._anywhere.get(op.entity_type)
+        if named or apart:
+            name = op.request_data.get("function")
+            if isinstance(name, str) and named and (route := named.get(name)) is not None:
+                return route
+            if apart is not None and apart[0] == name:
+                return apart[1]
+        return self._handlers.get(domain)
 
     def missing(self, op: FailedOperationData) -> str:
         """Why nobody replays this letter."""
@@ -148,10 +163,10 @@ class ReplayHandlers:
     @property
     def domains(self) -> frozenset[str]:
         """The domains of which something can be replayed here."""
-        return frozenset(self._handlers) | {domain for domain, _ in self._functions}
+        return frozenset(self._handlers) | frozenset(self._functions)
 
     def routes(self, domain: str) -> list[Route]:
-        found = [route for (owner, _), route in self._functions.items() if owner == domain]
+        found = [*self._functions.get(domain, {}).values()]
         return [*found, self._handlers[domain]] if domain in self._handlers else found
 
     def guard_of(self, domain: str) -> Guard | None:
@@ -168,7 +183,7 @@ class _Handled:
         self.entity_key: Callable[[FailedOperationData], Any] | None = getattr(handler, "entity_key", None)
 
     def refusal(self, op: FailedOperationData) -> str | None:
-        if op.request_data.get("_truncated"):
+        if may_hold(op, "payload", "_truncated") and op.request_data.get("_truncated"):
             return unreplayable(op.request_data)
         can, reason = self._handler.can_replay(op)
         return None if can else reason or "the handler refuses it"

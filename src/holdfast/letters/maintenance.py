@@ -84,14 +84,14 @@ class Maintenance:
     ) -> None:
         self._repository = repository
         self._store = repository.store
-        self._schedule = Schedule() if schedule is None else schedule
+        self.schedule = Schedule() if schedule is None else schedule
         self._hub = default_hub() if hub is None else hub
         self._clock = clock
 
     def run(self) -> MaintenanceReport:
         """Do everything that is due."""
         began = self._clock.monotonic()
-        letters, schedule = self._repository, self._schedule
+        letters, schedule = self._repository, self.schedule
         report = MaintenanceReport(
             released=letters.release_stale_replaying(schedule.stale_after_minutes),
             expired=letters.expire_overdue(),
@@ -119,7 +119,7 @@ class Maintenance:
 
     def _tell_breaches(self, domain: str) -> int:
         """Tell of every letter that has waited too long, once: the domain remembers up to which one it was told."""
-        level, told = self._schedule.service_level(domain), 0
+        level, told = self.schedule.service_level(domain), 0
         while True:
             now = self._store.now()
             since = told_upto(self._store.get(DOMAIN, (domain,))[0])
@@ -140,7 +140,7 @@ class Maintenance:
         return self._store.page(LETTER, where, by="created_at", after=after, limit=_PAGE)
 
     def _forget_bulks(self) -> None:
-        before = self._store.now() - duration(DAY * self._schedule.purge_after_days)
+        before = self._store.now() - duration(DAY * self.schedule.purge_after_days)
         self._store.sweep(BULK, (among("state", sorted(FINISHED)), Condition("finished_at", "<", before)))
 
 

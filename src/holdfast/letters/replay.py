@@ -171,6 +171,8 @@ class Replayer:
     def _told(
         self, op: FailedOperationData, result: ReplayResult, trigger: str, ended: Ended | None = None
     ) -> ReplayResult:
+        if not self.hub.hears(LetterReplayed):
+            return result
         error = None if ended is None or ended.error is None else type(ended.error).__name__
         self.hub.emit(
             LetterReplayed(

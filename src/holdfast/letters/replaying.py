@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from holdfast.core.context import ResilienceContext, TypedKey, current_context, new_link, publish, withdraw
 from holdfast.letters.capture import IDEMPOTENCY_KEY, REPLAYING
-
-if TYPE_CHECKING:
-    from holdfast.letters.data import FailedOperationData
+from holdfast.letters.data import FailedOperationData, may_hold
 
 T = TypeVar("T")
 
@@ -33,7 +31,7 @@ REPLAYED: Final = TypedKey[Replayed]("holdfast.replayed")
 
 def idempotency_key_of(op: FailedOperationData) -> str:
     """The original call's own key, or one made from the letter: the same for every attempt."""
-    kept = op.metadata.get("idempotency_key")
+    kept = op.metadata.get("idempotency_key") if may_hold(op, "metadata", "idempotency_key") else None
     return kept if isinstance(kept, str) and kept else f"letter-{op.id}"
 
 

@@ -33,8 +33,9 @@ class ReplayOutcome(StrEnum):
     """What came of a replay.
 
     `refused`: a gate or the handler said no, no attempt was used. `skipped`: it was not there to be taken. `returned`:
-    the guard refused before the function ran, the attempt was given back. `unsettled`: the work may still run, or the
-    store was away, so the lease runs out first. `lost`: the lease ran out before the end, which does not count.
+    the guard refused before the function ran, the attempt was given back. `started`: it goes on elsewhere, as a
+    workflow does, and its end ends the letter. `unsettled`: the work may still run, or the store was away, so the lease
+    runs out first. `lost`: the lease ran out before the end, which does not count.
     """
 
     SUCCEEDED = "succeeded"
@@ -42,8 +43,13 @@ class ReplayOutcome(StrEnum):
     REFUSED = "refused"
     RETURNED = "returned"
     SKIPPED = "skipped"
+    STARTED = "started"
     UNSETTLED = "unsettled"
     LOST = "lost"
+
+
+_OPEN: Final = {Ending.MAY_RUN_ON: ReplayOutcome.UNSETTLED, Ending.GOES_ON: ReplayOutcome.STARTED}
+"""Endings that leave the letter as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +142,8 @@ class Settling:
         token, retry_at = op.attempt_token or "", None
         complete = partial(machine.complete, token=token, resolved_by=who)
         write: Decide
-        if ended.ending is Ending.MAY_RUN_ON:
-            return _End(op, None, ReplayResult(op.id, ReplayOutcome.UNSETTLED, note, "replaying", attempt, took))
+        if (open := _OPEN.get(ended.ending)) is not None:
+            return _End(op, None, ReplayResult(op.id, open, note, "replaying", attempt, took))
         if ended.ending is Ending.SUCCEEDED:
             outcome, status = ReplayOutcome.SUCCEEDED, "resolved"
             write = partial(complete, success=True, resolution_type=trigger)

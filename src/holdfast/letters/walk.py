@@ -31,6 +31,7 @@ SETTLES: Final = {BulkAction.RESOLVE: ("resolved", "manual"), BulkAction.DISCARD
 """The actions that need nobody to replay anything: the status that they give, and the resolution type."""
 
 _TRIGGER: Final = {BulkAction.REPLAY: "manual_replay", BulkAction.FORCE_REPLAY: "force_redrive"}
+_SUCCEEDED: Final = (ReplayOutcome.SUCCEEDED, ReplayOutcome.STARTED)
 _FAILED: Final = (ReplayOutcome.FAILED, ReplayOutcome.UNSETTLED, ReplayOutcome.LOST)
 _PASSED_OVER: Final = (ReplayOutcome.SKIPPED, ReplayOutcome.REFUSED)
 _CHUNK: Final = 500
@@ -230,7 +231,7 @@ def _step(
         record.cursor_at,
         record.cursor_id,
         machine.placed(record, domain, Place(at, id, tuple(beyond))),
-        succeeded=outcomes.count(ReplayOutcome.SUCCEEDED),
+        succeeded=sum(outcome in _SUCCEEDED for outcome in outcomes),
         failed=sum(outcome in _FAILED for outcome in outcomes),
         skipped=sum(outcome in _PASSED_OVER for outcome in outcomes),
     )

@@ -107,7 +107,10 @@ def overrun(step: Advance, stage: StageState) -> None:
         stage.status, stage.wait = moved(f"stage {plan.ref!r}", stage.status, S.RUNNING), None
     stage.reason = message
     if stage.part is Part.TASKS and stage.at < len(stage.tasks):
-        stage.tasks[stage.at].error = {"type": "TaskTimeoutError", "message": message}
+        last = stage.tasks[stage.at].error
+        stage.tasks[stage.at].error = {
+            "type": "TaskTimeoutError", "message": message, **({"last": last["type"]} if last else {}),
+        }  # fmt: skip
         step.end_task(stage, S.TERMINAL)
     step.close_tasks(stage)
     step.fail_stage(stage)

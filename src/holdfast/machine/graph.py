@@ -106,11 +106,11 @@ class Edges(NamedTuple):
         """With one more stage that has ended."""
         match edge:
             case Edge.OPEN:
-                return self._replace(open=self.open + 1)
+                return Edges(self.total, self.open + 1, self.halted, self.dead)
             case Edge.HALTED:
-                return self._replace(halted=self.halted + 1)
+                return Edges(self.total, self.open, self.halted + 1, self.dead)
             case Edge.DEAD:
-                return self._replace(dead=self.dead + 1)
+                return Edges(self.total, self.open, self.halted, self.dead + 1)
         return self
 
 

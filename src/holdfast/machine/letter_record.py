@@ -74,4 +74,5 @@ LETTER: Final = Kind(
     tally=("status", "domain", "failure_type"),
     arrivals=("domain", "hour"),
     keyed={"id": 24, "status": 24, "unique_key": 32},
+    fresh_ids=True,
 )

@@ -2,6 +2,10 @@
 
 A stage that is restarted begins anew with everything after it, whatever else that waits for. In a workflow that has
 ended, what its end cut off begins anew as well.
+
+A retry is a restart that goes on with the idempotency keys of what failed or was cut off: its effect may have happened,
+and the callee knows it by the key. Where something was run because of the failure, to undo it perhaps, that is not so,
+and the keys are new.
 """
 
 from __future__ import annotations
@@ -13,15 +17,15 @@ from holdfast.errors import TaskError
 from holdfast.machine import gates
 from holdfast.machine.graph import ordered
 from holdfast.machine.instances import lost_some
-from holdfast.machine.run import Advance, StageState
+from holdfast.machine.run import Advance, Owner, StageState
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus, reopened
 
 S: Final = WorkflowStatus
 _GIVEN_UP: Final = frozenset({S.TERMINAL, S.STOPPED})
 
 
-def restart(step: Advance, refs: Iterable[str], by: str) -> None:
-    """Begin anew with these stages, which have ended. All stages must be there.
+def restart(step: Advance, refs: Iterable[str], by: str, *, keeps_keys: bool = False) -> None:
+    """Begin anew with these stages, which have ended. All stages must be there. `keeps_keys`: as a retry does.
 
     Raises InvalidStateTransitionError in a workflow that was cancelled, and TaskError for a stage that has not ended.
     """
@@ -35,9 +39,12 @@ def restart(step: Advance, refs: Iterable[str], by: str) -> None:
             raise TaskError(f"stage {ref!r} is {stage.status.value}; only a stage that has ended can be restarted")
     if run.status in COMPLETE:
         targets += [ref for ref in _tops(step) if _is_cut_off(step.stage(ref)) and ref not in targets]
-    scope = _scope(step, targets)
+    scope = scope_of(step, targets)
     step.note("restarted", stages=targets, reset=scope, by=by)
+    keyed = _keyed(step, scope) if keeps_keys else {}
     step.begin_anew(scope)
+    for ref, incarnation in keyed.items():
+        step.stage(ref).keyed = incarnation
     run.status, run.ended_at = status, None
     step.reweigh()
     for ref in scope:
@@ -49,10 +56,42 @@ def restart(step: Advance, refs: Iterable[str], by: str) -> None:
     step.end_if_over()
 
 
+def retry(step: Advance, by: str) -> bool:
+    """Begin anew with every stage that has failed; False if none has. Workflows that such stages have started, and
+    that have failed as well, go on in place of new ones. Raises as `restart` does.
+    """
+    step.need(step.plan.stages)
+    refs = failed(step)
+    if not refs:
+        return False
+    # What a stage that waited for a workflow leaves of its failure names that workflow.
+    left = {ref: step.stage(ref).outputs.get("sub_workflow") for ref in refs}
+    restart(step, refs, by, keeps_keys=True)
+    scope = set(scope_of(step, refs))
+    for ref, child in left.items():
+        stage = step.stage(ref)
+        as_before = len(stage.tasks) == 1 and not scope.intersection(stage.plan.before)
+        if as_before and isinstance(child, dict) and child.get("status") == S.TERMINAL:
+            stage.resumes = child.get("id")
+    return True
+
+
 def failed(step: Advance) -> list[str]:
     """The stages that have failed for good."""
     found = ((ref, step.stage(ref)) for ref in _tops(step))
     return [ref for ref, one in found if one.status in _GIVEN_UP or (one.bad and lost_some(one))]
+
+
+def _keyed(step: Advance, scope: Iterable[str]) -> dict[str, int]:
+    """The stages that go on with their keys, and the parts of them: the incarnation that these name."""
+    found: dict[str, int] = {}
+    for ref in scope:
+        stage = step.stage(ref)
+        if stage.status in _GIVEN_UP or _is_cut_off(stage):
+            undone = stage.plan.children.get(Owner.STAGE_ON_FAILURE, ())
+            if all(step.stage(one).status in (S.NOT_STARTED, S.SKIPPED) for one in undone):
+                found |= {one: step.stage(one).key_incarnation for one in (ref, *step.parts(ref))}
+    return found
 
 
 def _is_cut_off(stage: StageState) -> bool:
@@ -63,7 +102,7 @@ def _tops(step: Advance) -> Iterator[str]:
     return (ref for ref, plan in step.plan.stages.items() if plan.parent is None)
 
 
-def _scope(step: Advance, targets: Iterable[str]) -> list[str]:
+def scope_of(step: Advance, targets: Iterable[str]) -> list[str]:
     """These stages and all that come after them, in their order."""
     found: set[str] = set()
     left = list(targets)

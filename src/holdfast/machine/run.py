@@ -10,14 +10,17 @@ is 0 has ended: every stage that can never start was skipped in the transaction 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from holdfast.errors import InvalidStateTransitionError
 from holdfast.machine import gates, instances
 from holdfast.machine.computed_status import failure_status
 from holdfast.machine.graph import Edge, Edges, JoinType, PredicatePhase, SkipCause, SplitType, edge_of, phase_of
 from holdfast.machine.jump import plan_jump
 from holdfast.machine.run_state import (
+    Child,
+    Cleanup,
     Instances,
     Missing,
     Owner,
@@ -31,11 +34,11 @@ from holdfast.machine.run_state import (
     Wait,
     Work,
 )
-from holdfast.machine.workflow import COMPLETE, CONTINUABLE, HALTED, WorkflowStatus, moved
+from holdfast.machine.workflow import COMPLETE, CONTINUABLE, HALTED, SUCCESSFUL, WorkflowStatus, moved
 
 __all__ = [
-    "Advance", "Instances", "Judge", "Missing", "Owner", "Part", "Plan", "RunState", "StagePlan", "StageState",
-    "TaskPlan", "TaskState", "Wait", "Work",
+    "Advance", "Child", "Cleanup", "Instances", "Judge", "Missing", "Owner", "Part", "Plan", "RunState", "StagePlan",
+    "StageState", "TaskPlan", "TaskState", "Wait", "Work",
 ]  # fmt: skip
 
 S: Final = WorkflowStatus
@@ -84,25 +87,41 @@ class Advance:
         """The stages whose state is to be written."""
         self.work: list[Work] = []
         self.events: list[dict[str, Any]] = []
+        self.cleanups: list[Cleanup] = []
         self.cancels = False
         """Whether everything that is still under way is to be cancelled."""
         self.dropped: set[str] = set()
         """The stages whose items, as they are stored, are of no use any more."""
+        self.children: list[Child] = []
+        """The workflows that stages start."""
+        self.joined: set[str] = set()
+        """The stages whose workflow has ended by itself."""
+        self.revived: list[str] = []
+        """The workflows of stages that have failed and are to go on."""
         self.announced: dict[str, StageState] = {}
         """The stages whose new status may matter to those that wait to start."""
         self._stages = stages
         self.judge = judge
 
     def stage(self, ref: str) -> StageState:
-        found = self._stages.get(ref)
-        if found is None:
-            raise Missing(ref)
-        return found
+        try:
+            return self._stages[ref]
+        except KeyError:
+            raise Missing(ref) from None
+
+    def need(self, refs: Iterable[str]) -> None:
+        """Raises Missing for all of these stages that are not there, so that they are read together."""
+        if lacking := [ref for ref in refs if ref not in self._stages]:
+            raise Missing(*lacking)
 
     def create(self, ref: str) -> StageState:
         """A stage that was not there before."""
         stage = self._stages[ref] = self.changed[ref] = StageState(self.plan.stages[ref])
         return stage
+
+    def adopt(self, stage: StageState) -> None:
+        """A stage as it stood in another run."""
+        self._stages[stage.plan.ref] = self.changed[stage.plan.ref] = stage
 
     def start(self) -> None:
         """Begin with the stages that wait for nothing."""
@@ -122,7 +141,7 @@ class Advance:
         stage.context.update(context)
         if gates.choose(self, stage):
             self.end_task(stage, status)
-            self._next_task(stage)
+            self.after_task(stage)
         self.end_if_over()
 
     def pause(self, by: str) -> None:
@@ -131,19 +150,26 @@ class Advance:
         self.note("workflow_paused", by=by)
 
     def go_on(self, by: str) -> None:
-        """A paused workflow goes on where it was."""
+        """A paused workflow goes on where it was.
+
+        Raises InvalidStateTransitionError for one that waits for its turn.
+        """
+        if self.run.status is S.BUFFERED:
+            raise InvalidStateTransitionError("workflow", S.BUFFERED.value, S.RUNNING.value, [S.CANCELED.value])
         self.run.status = moved("workflow", self.run.status, S.RUNNING)
         self.note("workflow_resumed", by=by)
         self.end_if_over()
 
     def expire(self) -> None:
         """The workflow could not begin in time."""
+        self._never_begin("it could not start in time")
+
+    def _never_begin(self, reason: str) -> None:
         self.run.status = moved("workflow", self.run.status, S.CANCELED)
-        self.run.ended_at = self.now
-        self.run.reason = "it could not start in time"
+        self.run.ended_at, self.run.reason = self.now, reason
         for ref in self.plan.roots:
             self.cancel_stage(ref)
-        self.note("workflow_ended", status=S.CANCELED.value, reason=self.run.reason)
+        self.note("workflow_ended", status=S.CANCELED.value, reason=reason)
 
     def fire(self, kind: str, ref: str) -> None:
         """A time is over."""
@@ -165,7 +191,11 @@ class Advance:
         stage.context.update(context)
         task = stage.tasks[stage.at]
         task.error = error
-        self.note("task_retried" if error else "task_repeated", ref, task=stage.at, attempt=task.attempt, delay=delay)
+        facts = {"task": stage.at, "attempt": task.attempt, "delay": delay, **_told(error)}
+        if error is None:
+            self.note("task_repeated", ref, **facts)
+        else:
+            self.note("task_retried" if costs else "task_parked", ref, **facts)
         self.work.append(Work(ref, stage.at, delay, costs))
 
     def fail(
@@ -183,7 +213,7 @@ class Advance:
         self.end_task(stage, status)
         if status is S.FAILED_CONTINUE:
             stage.flawed = True
-            self._next_task(stage)
+            self.after_task(stage)
         else:
             for task in stage.tasks[stage.at + 1 :]:
                 task.status = moved("task", task.status, S.SKIPPED)
@@ -199,7 +229,8 @@ class Advance:
         stage.status = moved(f"stage {ref!r}", stage.status, S.SUSPENDED)
         stage.context.update(context)
         stage.wait = wait
-        self.note("stage_suspended", ref, waits_for=wait.signal, delay=wait.seconds)
+        facts = {} if stage.child is None else {"child": stage.child}
+        self.note("stage_suspended", ref, waits_for=wait.signal, delay=wait.seconds, task=stage.at, **facts)
         self.work.append(Work(ref, stage.at, wait.seconds, waits=True))
 
     def resume(self, ref: str, name: str | None, value: Any) -> None:
@@ -223,8 +254,9 @@ class Advance:
         if wait is None or wait.on_timeout is None:
             self.resume(ref, None, None)
             return
-        stage.status, stage.wait = moved(f"stage {ref!r}", stage.status, S.RUNNING), None
-        story = {"type": "TaskTimeoutError", "message": f"no signal {wait.signal!r} came in time"}
+        what = f"signal {wait.signal!r} came" if stage.child is None else f"end of workflow {stage.child} came"
+        story = {"type": "TaskTimeoutError", "message": f"no {what} in time"}
+        stage.status, stage.wait, stage.child = moved(f"stage {ref!r}", stage.status, S.RUNNING), None, None
         if wait.on_timeout in (S.SUCCEEDED, S.SKIPPED):
             self.succeed(ref, {}, {}, wait.on_timeout)
         else:
@@ -309,9 +341,7 @@ class Advance:
     def _pass_over(self, stage: StageState) -> None:
         stage.status, stage.skip_cause, stage.ended_at = S.SKIPPED, SkipCause.JUMPED.value, self.now
         self.note("stage_skipped", stage.plan.ref, cause=stage.skip_cause)
-        self.close_tasks(stage)
-        self.close_parts(stage)
-        gates.announce(self, stage)
+        self._close(stage)
 
     def _finish_early(self, stage: StageState) -> None:
         for task in stage.tasks[stage.at + 1 :]:
@@ -364,9 +394,7 @@ class Advance:
         stage.skip_cause, stage.reason, stage.ended_at = cause.value, reason, self.now
         self.changed[ref] = stage
         self.note("stage_skipped", ref, cause=cause.value, reason=reason)
-        self.close_tasks(stage)
-        self.close_parts(stage)
-        gates.announce(self, stage)
+        self._close(stage)
         self.tell(stage)
 
     def cancel(self, reason: str, by: str) -> None:
@@ -375,7 +403,10 @@ class Advance:
         self.run.halts |= 8
         self.cancels = True
         self.note("workflow_canceled", reason=reason, by=by)
-        self.end_if_over()
+        if self.run.status in (S.NOT_STARTED, S.BUFFERED):
+            self._never_begin(reason)
+        else:
+            self.end_if_over()
 
     def cancel_stage(self, ref: str) -> None:
         """A stage that is under way ends, whatever its task still does."""
@@ -388,19 +419,50 @@ class Advance:
         stage.status = moved(f"stage {ref!r}", stage.status, S.CANCELED)
         stage.ended_at = self.now
         self.note("stage_canceled", ref)
-        self.close_tasks(stage)
-        self.close_parts(stage)
-        gates.announce(self, stage)
+        self._close(stage)
         self.tell(stage)
         self.end_if_over()
 
-    def close_tasks(self, stage: StageState) -> None:
-        """What has not been run of a stage that is over will not be; what is under way counts no more."""
+    def end_stage(self, ref: str, status: WorkflowStatus) -> None:
+        """A stage has ended so, whatever its task still does."""
+        stage = self.touch(ref)
+        self.run.live += stage.status is S.NOT_STARTED
+        self.dropped.add(ref)
+        stage.wait = None
+        self._complete(stage, status)
+
+    def _close(self, stage: StageState) -> None:
+        """A stage is over, and so is all that belongs to it."""
+        cut = self.close_tasks(stage)
+        self.close_parts(stage)
+        self._clean_up(stage, cut)
+        gates.announce(self, stage)
+
+    def close_tasks(self, stage: StageState) -> int:
+        """What has not been run of a stage that is over will not be. The position of what is under way, which counts
+        no more; -1: nothing is."""
+        cut = -1
         for number, task in enumerate(stage.tasks):
             if task.status not in COMPLETE:
                 begun = stage.part is Part.TASKS and number == stage.at and stage.started_at is not None
                 task.status = S.CANCELED if begun else S.SKIPPED
                 task.ended_at = self.now
+                cut = number if begun else cut
+        return cut
+
+    def add_finalizer(self, ref: str, name: str, incarnation: int, **facts: Any) -> None:
+        """Something is to be done when an incarnation of a stage is over: now, if it is."""
+        stage = self.touch(ref)
+        self.note("finalizer_registered", ref, name=name, **facts)
+        if stage.incarnation == incarnation and stage.status not in COMPLETE:
+            stage.finalizers += 1
+        else:
+            self.cleanups.append(Cleanup(ref, incarnation))
+
+    def _clean_up(self, stage: StageState, cut: int) -> None:
+        if stage.finalizers:
+            self.cleanups.append(Cleanup(stage.plan.ref, stage.incarnation, cut))
+            stage.finalizers = 0
 
     def close_parts(self, stage: StageState, *, before_failure: bool = False) -> None:
         """Parts of a stage that is over, or goes on with what is there for its failure, end or are left out."""
@@ -418,6 +480,7 @@ class Advance:
         ref = part.plan.ref
         if part.status is S.NOT_STARTED:
             part.status, part.skip_cause = S.SKIPPED, SkipCause.PRUNED.value
+            self.note("stage_skipped", ref, cause=part.skip_cause)
         else:
             part.status = moved(f"stage {ref!r}", part.status, S.CANCELED)
             self.run.live -= 1
@@ -425,9 +488,7 @@ class Advance:
             self.note("stage_canceled", ref)
         part.ended_at = self.now
         self.changed[ref] = part
-        self.close_tasks(part)
-        self.close_parts(part)
-        gates.announce(self, part)
+        self._close(part)
 
     def touch(self, ref: str) -> StageState:
         """A stage that is going to be changed."""
@@ -436,7 +497,7 @@ class Advance:
 
     def note(self, kind: str, ref: str | None = None, **facts: Any) -> None:
         """What the log says of it."""
-        self.events.append({"type": kind, **({} if ref is None else {"stage": ref}), **facts})
+        self.events.append({"type": kind, **facts} if ref is None else {"type": kind, "stage": ref, **facts})
 
     def _begin_tasks(self, stage: StageState) -> None:
         if stage.plan.instances is not None:
@@ -444,9 +505,10 @@ class Advance:
             return
         stage.part = Part.TASKS
         stage.at = -1
-        self._next_task(stage)
+        self.after_task(stage)
 
-    def _next_task(self, stage: StageState) -> None:
+    def after_task(self, stage: StageState) -> None:
+        """The next task of a stage, or what comes after them."""
         stage.at += 1
         if stage.at < len(stage.tasks):
             self.work.append(Work(stage.plan.ref, stage.at))
@@ -465,7 +527,8 @@ class Advance:
             task.status = S.RUNNING
         task.status = moved("task", task.status, status)
         task.ended_at = self.now
-        self.note("task_ended", stage.plan.ref, task=stage.at, status=status.value, attempt=task.attempt)
+        facts = {"task": stage.at, "status": status.value, "attempt": task.attempt}
+        self.note("task_ended", stage.plan.ref, **facts, **({} if status in SUCCESSFUL else _told(task.error)))
 
     def _begin_children(self, stage: StageState, owner: Owner, part: Part) -> bool:
         refs = stage.plan.children.get(owner, ())
@@ -500,9 +563,7 @@ class Advance:
         if stage.plan.limit_s is not None:
             self.dropped.add(stage.plan.ref)
         self.note("stage_ended", stage.plan.ref, status=status.value)
-        self.close_tasks(stage)
-        self.close_parts(stage)
-        gates.announce(self, stage)
+        self._close(stage)
         if status in CONTINUABLE:
             gates.clear_region(self, stage)
         if stage.plan.join is JoinType.MULTI_MERGE and status in CONTINUABLE:
@@ -529,6 +590,8 @@ class Advance:
 
     def reset(self, stage: StageState) -> None:
         """Begin anew: another incarnation of the stage. What it was given and what it has left stays."""
+        under_way = stage.part is Part.TASKS and stage.status not in COMPLETE and stage.at < len(stage.tasks)
+        self._clean_up(stage, stage.at if under_way else -1)
         fresh = StageState(stage.plan)
         for name in ("context", "outputs", "edges", "fired", "flawed"):
             setattr(fresh, name, getattr(stage, name))
@@ -540,8 +603,7 @@ class Advance:
     def reweigh(self) -> None:
         """What the ends of all stages mean to the workflow, now that some of them are undone."""
         tops = [ref for ref, plan in self.plan.stages.items() if plan.parent is None]
-        if lacking := [ref for ref in tops if ref not in self._stages]:
-            raise Missing(*lacking)
+        self.need(tops)
         run, cancels = self.run, self.cancels
         alone = any(self.stage(ref).bad and instances.lost_some(self.stage(ref)) for ref in tops)
         run.reason, run.halts = None, run.halts if alone else run.halts & 8
@@ -593,14 +655,17 @@ class Advance:
             self.fail_stage(parent)
             return
         parent.flawed |= child.status is S.FAILED_CONTINUE
-        if parent.children_left > 0:
-            return
-        if parent.part is Part.BEFORE:
-            self._begin_tasks(parent)
-        elif parent.part is Part.AFTER:
-            self._complete(parent, S.SUCCEEDED)
+        if parent.children_left <= 0:
+            self.after_parts(parent)
+
+    def after_parts(self, stage: StageState) -> None:
+        """What comes after the parts of a stage that have ended."""
+        if stage.part is Part.BEFORE:
+            self._begin_tasks(stage)
+        elif stage.part is Part.AFTER:
+            self._complete(stage, S.SUCCEEDED)
         else:
-            self.fail_stage(parent)
+            self.fail_stage(stage)
 
     def end_if_over(self) -> None:
         """Each step ends with this: what waited for something that is so now starts, and what has no future ends."""
@@ -617,3 +682,8 @@ class Advance:
         run.status = moved("workflow", run.status, status)
         run.ended_at = self.now
         self.note("workflow_ended", status=status.value, reason=run.reason)
+
+
+def _told(error: Mapping[str, Any] | None) -> dict[str, str]:
+    """What the log says of an error."""
+    return {} if error is None else {"error": f"{error.get('type')}: {error.get('message')}"[:200]}

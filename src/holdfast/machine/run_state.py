@@ -132,15 +132,17 @@ class StageState:
     """Where a stage stands."""
 
     __slots__ = (
-        "activated", "at", "bad", "children_left", "context", "edges", "ended_at", "fired", "flawed", "good",
-        "incarnation", "jumps", "outputs", "part", "plan", "reason", "skip_cause", "spawned", "started_at", "status",
-        "tasks", "told", "unwanted", "wait",
+        "activated", "at", "bad", "child", "children_left", "context", "edges", "ended_at", "finalizers", "fired",
+        "flawed", "good", "incarnation", "jumps", "keyed", "outputs", "part", "plan", "reason", "resumes", "skip_cause",
+        "spawned", "started_at", "status", "tasks", "told", "unwanted", "wait",
     )  # fmt: skip
 
     def __init__(self, plan: StagePlan) -> None:
         self.plan = plan
         self.status = S.NOT_STARTED
         self.incarnation = 1
+        self.keyed = 0
+        """The incarnation whose idempotency keys it goes on with; 0: its own."""
         self.part = Part.BEFORE
         self.at = 0
         """The position of the task that is next, or under way."""
@@ -154,6 +156,10 @@ class StageState:
         self.skip_cause: str | None = None
         self.reason: str | None = None
         self.wait: Wait | None = None
+        self.child: str | None = None
+        """The workflow whose end it waits for."""
+        self.resumes: str | None = None
+        """A workflow that its last incarnation has started and that failed: it is to go on, in place of a new one."""
         self.jumps = 0
         self.told: list[str] = []
         """The stages after it that have counted an earlier incarnation, and do not count again."""
@@ -161,10 +167,17 @@ class StageState:
         """Whether somebody asked to skip it when its turn comes."""
         self.spawned = self.good = self.bad = 0
         """How many instances it has, and how many of them have ended well and not so."""
+        self.finalizers = 0
+        """How many were registered for this incarnation, and wait for its end."""
         self.context: dict[str, Any] = {}
         self.outputs: dict[str, Any] = {}
         self.started_at: int | None = None
         self.ended_at: int | None = None
+
+    @property
+    def key_incarnation(self) -> int:
+        """The incarnation that its idempotency keys name."""
+        return self.keyed or self.incarnation
 
 
 class RunState:
@@ -190,6 +203,25 @@ class Missing(LookupError):
         super().__init__(ref, *others)
         self.ref = ref
         self.refs = (ref, *others)
+
+
+class Child(NamedTuple):
+    """A workflow that a stage starts."""
+
+    ref: str
+    id: str
+    request: Any
+    """What is to be started; nothing is decided by it here."""
+    waits: bool
+
+
+class Cleanup(NamedTuple):
+    """The finalizers of a stage that is over are to be run."""
+
+    ref: str
+    incarnation: int
+    cut: int = -1
+    """The position of the task that was under way and counts no more."""
 
 
 class Work(NamedTuple):

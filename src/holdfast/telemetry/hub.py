@@ -210,6 +210,10 @@ class Hub:
         with self._lock:
             self._enrichers += (_Sink(self, enricher),)
 
+    def hears(self, kind: type[GuardEvent]) -> bool:
+        """Whether anybody wants events of this kind: for who makes many of them."""
+        return any(one.wants is None or issubclass(kind, one.wants) for one in self.loud_sinks + self.quiet_sinks)
+
     def emit(self, event: GuardEvent) -> None:
         """Deliver an event to everyone who wants its kind."""
         self._deliver(event, self.loud_sinks + self.quiet_sinks)

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures and a marker.
+"""The pytest plugin: fixtures, a marker and an option.
 
 pytest imports this in every run of every project that has Holdfast installed, so the rest of Holdfast is imported only
 where it is used. That may be an old pytest, hence the old style of hook wrapper.
@@ -15,12 +15,27 @@ if TYPE_CHECKING:
     from holdfast.telemetry.hub import Hub
     from holdfast.testing.clock import ManualClock
     from holdfast.testing.recorder import Recorder
+    from holdfast.testing.workflow_kit import WorkflowTestKit
+
+OPTION = "--holdfast-crash-matrix"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("holdfast").addoption(
+        OPTION,
+        action="store_true",
+        help="run each test that uses holdfast_workflows again, with a crash before and after each durable point",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "holdfast_off: every guard on the process-wide hub is a plain call during this test"
     )
+    if config.getoption(OPTION):
+        from holdfast.testing.matrix_plugin import CrashMatrix
+
+        config.pluginmanager.register(CrashMatrix(), "holdfast-crash-matrix")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -78,3 +93,11 @@ def holdfast_disabled(_holdfast_unchanged: None) -> Iterator[Hub]:
 
     with disable() as hub:
         yield hub
+
+
+@pytest.fixture
+def holdfast_workflows(request: pytest.FixtureRequest, _holdfast_unchanged: None) -> Iterator[WorkflowTestKit]:
+    """A WorkflowTestKit; with --holdfast-crash-matrix its workers crash at every point, one in each run of the test."""
+    from holdfast.testing.matrix_plugin import kit_for
+
+    yield from kit_for(request.node)

@@ -11,6 +11,7 @@ from holdfast.machine.instances import base_of
 from holdfast.machine.run import Owner, Part, StagePlan, StageState
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json, instant, maybe_instant
+from holdfast.workflows.beginning import limit_of
 from holdfast.workflows.definition import model_of
 from holdfast.workflows.documents import SCHEMA
 from holdfast.workflows.model import Workflow
@@ -21,7 +22,8 @@ from holdfast.workflows.trigger import PausedDetails, Trigger
 
 REASON = "reason"
 WAITS_FOR = "waits_for"
-"""In a stage's `engine_state`: why it ended as it did, and which signal it waits for."""
+CHILD = "child"
+"""In a stage's `engine_state`: why it ended as it did, and which signal, or the end of which workflow, it waits for."""
 
 
 def assembled(
@@ -37,6 +39,7 @@ def assembled(
     refs = [*plans, *_instances((ref for ref in stages if ref not in plans), states)]
     about = from_json(record.about)
     canceled = record.status == WorkflowStatus.CANCELED
+    is_limited, most, keeps = limit_of(about)
     made = Workflow(
         id=record.id,
         application=record.application,
@@ -52,12 +55,18 @@ def assembled(
         cancellation_reason=record.reason if canceled else None,
         paused=PausedDetails.from_document(about["paused"]) if about.get("paused") else None,
         pipeline_config_id=record.pipeline,
+        is_limit_concurrent=is_limited,
+        max_concurrent_executions=most,
+        keep_waiting_pipelines=keeps,
         origin=about.get("origin", "unknown"),
+        config_version=about.get("config_version", about.get("config")),
         idempotency_key=record.idempotency_key,
-        code_version=blueprint.version,
+        code_version=code_version_of(about, blueprint),
         parent_workflow_id=None if record.parent is None else record.parent.partition(".")[0],
         queue=record.queue,
         priority=record.priority,
+        dead_letter=blueprint.dead_letter,
+        forked_from=(origin["workflow"], origin["stage"]) if (origin := about.get("forked_from")) else None,
     )
     vars(made)["status"] = WorkflowStatus(record.status)
     for stage in made.stages:
@@ -65,6 +74,12 @@ def assembled(
         if item is not None and item.owner is not None and item.incarnation == stage.incarnation:
             stage.tasks[item.at].attempt = item.attempt  # it is being called
     return made
+
+
+def code_version_of(about: Mapping[str, Any], blueprint: Blueprint) -> str:
+    """What was named when it was started; otherwise a fingerprint of its definition."""
+    named: str | None = about.get("code_version")
+    return named or blueprint.id[:12]
 
 
 def _stage(
@@ -82,6 +97,7 @@ def _stage(
     stage.pending_upstreams = state.edges.active
     noted = {ACTIVATED: state.activated, MERGES: state.fired, JUMPS: state.jumps, REASON: state.reason}
     noted[WAITS_FOR] = None if state.wait is None else state.wait.signal
+    noted[CHILD] = state.child
     stage.engine_state = {name: value for name, value in noted.items() if value}
     _fill_tasks(stage, state, _tasks_begin(state, states))
     return stage

@@ -39,6 +39,19 @@ class Promise:
         raise TypeError(f"{self!r} is not known before the workflow runs; give it to a task as a whole")
 
 
+class Unknown:
+    """Stands for an input of a workflow that is only sketched. It can be handed on, and nothing else."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _look(self, *_: object) -> Any:
+        raise TypeError(f"it looks at {self._name!r}")
+
+    __bool__ = __eq__ = __str__ = __format__ = __getitem__ = __iter__ = __len__ = __contains__ = _look
+    __hash__ = object.__hash__
+
+
 class _Text(str):
     __slots__ = ()
 

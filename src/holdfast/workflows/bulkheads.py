@@ -10,9 +10,9 @@ from typing import Any, Final
 from holdfast.core.check import check_seconds
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.workflows.compartment import Compartment
+from holdfast.workflows.crew import Crew
 from holdfast.workflows.execution import BulkheadLimits, ExecutionResult, TaskCircuit
 from holdfast.workflows.task_call import OnDone, TaskCall, work_of
-from holdfast.workflows.task_loop import TaskLoop
 from holdfast.workflows.threads import Alarms
 
 DEFAULT: Final = "default"
@@ -32,13 +32,15 @@ class TaskBulkheadManager:
         clock: Clock = SYSTEM_CLOCK,
         idle_s: float = _IDLE_S,
         alarms: Alarms | None = None,
+        crew: Crew | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
         self._idle_s = idle_s
         self._lock = threading.Lock()
-        self._loop = TaskLoop()
-        self._alarms = Alarms(clock) if alarms is None else alarms
+        self._crew = Crew() if crew is None else crew
+        self._loop = self._crew.loop()
+        self._alarms = self._crew.alarms(clock) if alarms is None else alarms
         self._is_closed = False
         self._rooms: dict[str, Compartment] = {}
         for task_type in (*config.bulkheads_dict(), DEFAULT):
@@ -114,6 +116,14 @@ class TaskBulkheadManager:
         """How many calls of this type would run at once if they came now."""
         return 0 if self._is_closed else self._room(task_type).free
 
+    def follows(self, task_type: str) -> bool:
+        """Whether the thread that asks, when it has told how a call of this type ended, makes another one."""
+        return self._room(task_type).threads.follows()
+
+    def takes_longer(self, task_type: str) -> None:
+        """Said by a thread that has told how a call ended and does something else now: others make the next one."""
+        self._room(task_type).threads.takes_longer()
+
     def get_all_stats(self) -> dict[str, dict[str, int]]:
         """The figures of each listed type, of those used, and of `default`, whose limits unlisted ones get."""
         with self._lock:
@@ -175,7 +185,8 @@ class TaskBulkheadManager:
                 room = self._rooms.get(task_type)
                 if room is None:
                     limits = self._config.get_bulkhead(task_type)
-                    room = Compartment(task_type, limits, self._clock, self._loop, self._idle_s)
+                    threads = self._crew.threads(f"holdfast-task-{task_type}", self._idle_s)
+                    room = Compartment(task_type, limits, self._clock, self._loop, threads)
                     self._rooms[task_type] = room
                     if self._is_closed:
                         room.close()

@@ -5,26 +5,38 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.core.backoff import Jitter
+from holdfast.core.context import current_context
 from holdfast.core.redact import redact
-from holdfast.errors import ConfigurationError, GuardRejected, TaskTimeoutError
+from holdfast.errors import ConfigurationError, GuardRejected, TaskError, TaskTimeoutError
+from holdfast.letters.capture import IDEMPOTENCY_KEY
+from holdfast.machine.children import spawn
 from holdfast.machine.retry import Retry
-from holdfast.machine.run import Advance, Wait
+from holdfast.machine.run import Advance, Child, Wait
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import micros, plain
+from holdfast.store.ids import new_record_id
+from holdfast.workflows.children import Offspring, SubWorkflow
+from holdfast.workflows.effects import Effect
 from holdfast.workflows.execution import ExecutionResult
-from holdfast.workflows.faults import Fault, Faults, Judgement
+from holdfast.workflows.faults import Fault, Judgement
 from holdfast.workflows.records import ItemRecord
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.settling import Settlement
 from holdfast.workflows.task_call import TaskCall
 
+if TYPE_CHECKING:
+    from holdfast.workflows.finalizers import FinalizerRegistry
+
 USUAL: Final = Retry(attempts=10, base=1.0, cap=60.0, jitter=Jitter.PROPORTIONAL)
+"""How a task is tried again that has no policy, where no configuration says otherwise."""
 Judge = Callable[[BaseException], Judgement]
+Breed = Callable[[SubWorkflow, str], Offspring]
+"""Makes a workflow ready that a task asks for, under the key of the task."""
 REFUSED_S: Final = 1.0
 """When to come back after a refusal that does not say when."""
 
@@ -38,7 +50,27 @@ class TaskContext:
     task: str
     attempt: int
     idempotency_key: str
-    """The same for every attempt of this incarnation of the stage."""
+    """The same for every attempt of this incarnation of the stage, and for a retry of it after it has failed."""
+    patches: tuple[str, ...] = ()
+    """What the workflow was started with: see `patched`."""
+    incarnation: int = 1
+    worker: str = ""
+    """Who runs it."""
+    registry: FinalizerRegistry | None = field(default=None, repr=False, compare=False)
+    """The finalizers of its engine."""
+
+    @property
+    def stage_id(self) -> str:
+        return f"{self.workflow_id}.{self.ref}"
+
+    def finalize(self, name: str, **args: Any) -> None:
+        """Have the finalizer of that name called with these arguments once this stage is over. Stored when it returns.
+
+        Raises ConfigurationError for a name that nothing is bound to, and outside of an engine.
+        """
+        if self.registry is None:
+            raise ConfigurationError(f"finalize({name!r}) needs a task that an engine runs")
+        self.registry.register(self.stage_id, name, args=args)
 
 
 _current: Final[ContextVar[TaskContext | None]] = ContextVar("holdfast_task", default=None)
@@ -47,6 +79,11 @@ _current: Final[ContextVar[TaskContext | None]] = ContextVar("holdfast_task", de
 def current_task() -> TaskContext | None:
     """The task of a workflow that is being run here, if there is one."""
     return _current.get()
+
+
+def be_task(context: TaskContext) -> None:
+    """What runs from here on, in this context, is this task."""
+    _current.set(context)
 
 
 class Doable(Protocol):
@@ -61,44 +98,86 @@ class Doable(Protocol):
     @property
     def guard(self) -> str | None: ...
     @property
+    def effect(self) -> Effect | None: ...
+    @property
     def is_async(self) -> bool: ...
     @property
     def function(self) -> Callable[..., Any]: ...
 
 
 class Call:
-    """One call of a task, ready to be made in any thread or on any loop. `judge` says what exceptions mean."""
+    """One call of a task, ready to be made in any thread or on any loop. `judge` says what exceptions mean, `usual` how
+    a task is tried again that has no policy."""
 
-    __slots__ = ("args", "began_at", "context", "cut_by", "item", "judge", "key", "kwargs", "task", "ticket")
+    __slots__ = (
+        "args", "began_at", "breed", "context", "cut_at", "cut_by", "is_settled", "item", "judge", "key", "kwargs",
+        "task", "ticket", "usual",
+    )  # fmt: skip
 
     def __init__(
-        self, item: ItemRecord, task: Doable, args: list[Any], kwargs: dict[str, Any], judge: Judge | None = None
+        self,
+        item: ItemRecord,
+        task: Doable,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        judge: Judge,
+        key: str,
+        patches: tuple[str, ...] = (),
+        usual: Retry = USUAL,
+        breed: Breed | None = None,
+        *,
+        worker: str = "",
+        registry: FinalizerRegistry | None = None,
     ) -> None:
+        self.usual = usual
         self.item = item
         self.key = (item.id, item.version)
         self.task = task
         self.args = args
         self.kwargs = kwargs
-        self.judge = judge or Faults().judge
-        key = f"{item.workflow}.{item.ref}.{item.incarnation}.{item.at}"
-        self.context = TaskContext(item.workflow, item.ref, task.name, item.attempt, key)
+        self.judge = judge
+        self.breed = breed or _barren
+        self.context = TaskContext(
+            item.workflow, item.ref, task.name, item.attempt, key, patches, item.incarnation, worker, registry
+        )
+        self.is_settled = False
+        """Whether what follows from it is stored already, with what it wrote itself."""
         self.began_at = 0.0
         self.ticket: TaskCall | None = None
         self.cut_by: str | None = None
         """Why nobody wants its result any more."""
+        self.cut_at = 0.0
 
-    def work(self, function: Callable[..., Any]) -> Callable[[], Any]:
-        """The call itself, to be made in a context of its own."""
+    def work(self, function: Callable[..., Any], began: Callable[[Call], None]) -> Callable[[], Any]:
+        """The call itself, to be made in a context of its own; `began` hears of it where it is made."""
 
         def call() -> Any:
-            _current.set(self.context)
-            return function(*self.args, **self.kwargs)
+            self._announce()
+            began(self)
+            return self._answered(function(*self.args, **self.kwargs))
 
         async def acall() -> Any:
-            _current.set(self.context)
-            return await function(*self.args, **self.kwargs)
+            self._announce()
+            began(self)
+            return self._answered(await function(*self.args, **self.kwargs))
 
         return acall if self.task.is_async else call
+
+    def _announce(self) -> None:
+        """Let the task, and the guards that it meets, know what it is."""
+        be_task(self.context)
+        around = current_context()
+        if around is not None:  # the one that bounds this call by its time limit
+            around.set(IDEMPOTENCY_KEY, self.context.idempotency_key)
+
+    def _answered(self, value: Any) -> Any:
+        """A workflow that is asked for is made ready here, where the time and the exceptions of tasks are counted."""
+        return self.breed(value, self.context.idempotency_key) if isinstance(value, SubWorkflow) else value
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its time was over before it was called."""
+        return bool(getattr(self.task, "is_late", False))
 
     def on_timeout(self) -> Callable[[], Any] | None:
         """What the task has to say when it took too long; None: nothing."""
@@ -106,6 +185,19 @@ class Call:
 
     def ended(self, result: ExecutionResult) -> Settlement:
         """What follows from how it ended."""
+        settlement = self._ended(result)
+        if not getattr(self.task, "paces_itself", False):
+            return settlement
+
+        def act(step: Advance) -> None:  # whoever limits a task over all calls wants to know when it began
+            task = step.stage(self.item.ref).tasks[self.item.at]
+            if task.started_at is None:
+                task.started_at = step.now - round(result.run_s * 1e6)
+            settlement.act(step)
+
+        return settlement._replace(act=act)
+
+    def _ended(self, result: ExecutionResult) -> Settlement:
         error = result.error
         if error is None:
             return self.returned(result.result)
@@ -113,23 +205,34 @@ class Call:
             hint = getattr(error, "retry_after", None)
             return Settlement(self.item, _again(self.item.ref, REFUSED_S if hint is None else hint, {}, error, costs=0))
         if result.timed_out:
-            limit = "its type's limit" if self.task.timeout is None else f"{self.task.timeout:g} s"
-            return self.raised(TaskTimeoutError(f"task {self.task.name!r} took longer than {limit}"))
+            return self.raised(TaskTimeoutError(f"task {self.task.name!r} took longer than {self._allowed()}"))
         if isinstance(error, Exception):
             return self.raised(error)
         story = described(error)
         return Settlement(self.item, lambda step: step.fail(self.item.ref, story, WorkflowStatus.CANCELED))
 
+    def _allowed(self) -> str:
+        if self.is_late:
+            return "it may, over all its calls"
+        return "its type's limit" if self.task.timeout is None else f"{self.task.timeout:g} s"
+
     def returned(self, value: Any) -> Settlement:
+        try:
+            return self.answered(value)
+        except (TypeError, ValueError) as error:
+            return self.failing(error)
+
+    def answered(self, value: Any) -> Settlement:
+        """What follows from an answer. Raises TypeError or ValueError for one that is not JSON."""
         ref = self.item.ref
         if isinstance(value, Wait):
             return Settlement(self.item, lambda step: step.suspend(ref, value))
+        if isinstance(value, Offspring):
+            return Settlement(self.item, partial(_spawn, ref, value))
         if isinstance(value, TaskResult):
-            return Settlement(self.item, partial(_settle_result, self.item, value))
-        try:
-            left = {"result": plain(value, "result")}
-        except (TypeError, ValueError) as error:
-            return self.failing(error)
+            pause_s: float | None = getattr(self.task, "pause_s", None)
+            return Settlement(self.item, partial(_settle_result, self.item, value, self.usual, pause_s))
+        left = {"result": plain(value, "result")}
         return Settlement(self.item, lambda step: step.succeed(ref, left, {}))
 
     def raised(self, error: Exception) -> Settlement:
@@ -138,7 +241,7 @@ class Call:
         if isinstance(error, GuardRejected):  # it never ran: that costs no attempt
             delay = REFUSED_S if error.retry_after is None else error.retry_after
             return Settlement(item, _again(item.ref, delay, {}, error, costs=0))
-        policy = self.task.retry or USUAL
+        policy = self.task.retry or self.usual
         try:
             judged = self.judge(error)
             update = plain(judged.context_update or {}, "context_update")
@@ -163,14 +266,24 @@ class Call:
         return Settlement(self.item, lambda step: step.fail(ref, story))
 
 
-def _settle_result(item: ItemRecord, result: TaskResult, step: Advance) -> None:
+def _barren(request: SubWorkflow, key: str) -> Offspring:
+    raise TaskError(f"nobody here can start workflow {request.name!r}")
+
+
+def _spawn(ref: str, child: Offspring, step: Advance) -> None:
+    id = child.wanted.id or new_record_id(step.now)
+    spawn(step, Child(ref, id, child.wanted, child.waits), child.wait, child.name)
+
+
+def _settle_result(item: ItemRecord, result: TaskResult, usual: Retry, pause_s: float | None, step: Advance) -> None:
     """Do what a task's answer asks for."""
     ref, outputs, context = item.ref, dict(result.outputs), dict(result.context)
     match result.status:
         case WorkflowStatus.SUCCEEDED | WorkflowStatus.SKIPPED:
             step.succeed(ref, outputs, context, result.status)
         case WorkflowStatus.RUNNING:
-            step.again(ref, USUAL.schedule.delay(min(item.attempt, 10) - 1, random.random), context, None)
+            delay = usual.schedule.delay(min(item.attempt, 10) - 1, random.random) if pause_s is None else pause_s
+            step.again(ref, delay, context, None)
         case WorkflowStatus.SUSPENDED:
             seconds = result.wake_after
             if result.wake_at is not None:

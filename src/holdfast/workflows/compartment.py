@@ -23,13 +23,13 @@ _UNKNOWN_RETRY_S: Final = 1.0
 class Compartment:
     """Room for the calls of one type."""
 
-    def __init__(self, task_type: str, limits: Limits, clock: Clock, loop: TaskLoop, idle_s: float) -> None:
+    def __init__(self, task_type: str, limits: Limits, clock: Clock, loop: TaskLoop, threads: Threads) -> None:
         self.task_type = task_type
         self.limits = limits
         self.clock = clock
         self.loop = loop
         self.slots = Slots(limits.max_concurrent, limits.max_queue_size)
-        self.threads = Threads(f"holdfast-task-{task_type}", idle_s)
+        self.threads = threads
         self.lock = threading.Lock()
         self.counts: Counter[str] = Counter()
         self._calls: set[TaskCall] = set()

@@ -140,7 +140,9 @@ class EngineConfig(Configured):
     lease_ttl_seconds: float = number(3, "LEASE_TTL_S", 0, 86400, "use 3", above=True)
     recovery_enabled: bool = flag(True, "RECOVERY_ENABLED", "use True to take up what dead workers left")
     recovery_max_age_hours: float = number(24, "RECOVERY_MAX_AGE_HOURS", 0, MOST, "use 24 for a day", above=True)
-    retention_days: int | None = whole_or_none(90, "RETENTION_DAYS", 1, 100_000, "use None to keep workflows for ever")
+    retention_days: int | None = whole_or_none(
+        None, "RETENTION_DAYS", 1, 100_000, "use None to keep workflows for ever"
+    )
     merge_strict: bool = flag(False, "MERGE_STRICT", "use True to refuse outputs that clash")
     drift_policy: Literal["ignore", "warn", "refuse"] = choice(
         "warn", "DRIFT_POLICY", ("ignore", "warn", "refuse"), "use warn to be told"

@@ -5,18 +5,19 @@ Each is one step of the machine over the workflow as it is stored, and one trans
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import TaskError, WorkflowNotFoundError
-from holdfast.machine import gates, instances
+from holdfast.machine import by_hand, gates, instances
 from holdfast.machine import restart as machine
-from holdfast.machine.run import Advance, Part
+from holdfast.machine.run import Advance, Part, StageState
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json, instant, to_json
 from holdfast.store.port import Change, Store
 from holdfast.workflows.ending import end_all
 from holdfast.workflows.items import dropped_items, held_items, new_items, released_items
+from holdfast.workflows.lines import hold_back
 from holdfast.workflows.run import Run
 from holdfast.workflows.trigger import PausedDetails
 
@@ -41,29 +42,32 @@ def resume(store: Store, run: Run, step: Advance, *, by: str) -> list[Change] | 
     return released_items(store, run)
 
 
-def restart(store: Store, run: Run, step: Advance, *, ref: str, by: str) -> list[Change]:
+def restart(store: Store, run: Run, step: Advance, *, ref: str, by: str, code: str | None = None) -> list[Change]:
     """Begin anew with a stage. Raises WorkflowNotFoundError, InvalidStateTransitionError and TaskError."""
-    _check(run, ref)
+    check_ref(run, ref)
     run.read(store, run.blueprint.plan.stages)
     machine.restart(step, [ref], by)
+    hold_back(store, run, step)
+    _note_code(run, code)
     return settled(store, run, step)
 
 
-def retry(store: Store, run: Run, step: Advance, *, by: str) -> list[Change]:
-    """Begin anew with every stage that has failed. Raises InvalidStateTransitionError and TaskError."""
+def retry(store: Store, run: Run, step: Advance, *, by: str, code: str | None = None) -> list[Change]:
+    """Begin anew with every stage that has failed, with the keys that it had.
+
+    Raises InvalidStateTransitionError and TaskError.
+    """
     run.read(store, run.blueprint.plan.stages)
-    refs = machine.failed(step)
-    if not refs:
+    if not machine.retry(step, by):
         raise TaskError(f"workflow {run.id} is {run.state.status.value}; no stage of it has failed")
-    machine.restart(step, refs, by)
+    hold_back(store, run, step)
+    _note_code(run, code)
     return settled(store, run, step)
 
 
 def skip(store: Store, run: Run, step: Advance, *, ref: str, by: str) -> list[Change] | None:
     """Leave a stage out. Raises WorkflowNotFoundError, and TaskError for a stage that has ended."""
-    _check(run, ref)
-    run.read(store, [ref])
-    stage = run.stage(ref)
+    stage = stage_of(store, run, ref)
     if stage.status.is_complete or run.state.status.is_complete:
         raise TaskError(f"stage {ref!r} of workflow {run.id} is {stage.status.value}; what has ended cannot be skipped")
     if stage.unwanted:
@@ -74,9 +78,7 @@ def skip(store: Store, run: Run, step: Advance, *, ref: str, by: str) -> list[Ch
 
 def add_instances(store: Store, run: Run, step: Advance, *, ref: str, items: Sequence[Any], by: str) -> list[Change]:
     """Start more instances of a stage. Raises WorkflowNotFoundError, and TaskError for one that takes no more."""
-    _check(run, ref)
-    run.read(store, [ref])
-    stage, config = run.stage(ref), run.blueprint.plan.stages[ref].instances
+    stage, config = stage_of(store, run, ref), run.blueprint.plan.stages[ref].instances
     if config is None or not config.allow_dynamic:
         raise TaskError(f"stage {ref!r} has no mi_config with allow_dynamic, so it takes no more instances")
     if stage.status is not WorkflowStatus.RUNNING or stage.part is not Part.INSTANCES:
@@ -87,6 +89,25 @@ def add_instances(store: Store, run: Run, step: Advance, *, ref: str, items: Seq
     return settled(store, run, step)
 
 
+def cancel_stage(store: Store, run: Run, step: Advance, *, ref: str, by: str) -> list[Change] | None:
+    """End a stage; what comes after it is halted. Raises WorkflowNotFoundError."""
+    if stage_of(store, run, ref).status.is_complete or run.state.status.is_complete:
+        return None
+    by_hand.cancel(step, ref, by)
+    return settled(store, run, step)
+
+
+def jump(
+    store: Store, run: Run, step: Advance, *, ref: str, target: str, context: Mapping[str, Any],
+    outputs: Mapping[str, Any], by: str,
+) -> list[Change]:  # fmt: skip
+    """Leave a stage and go on with another one. Raises WorkflowNotFoundError, and TaskError where that cannot be."""
+    stage_of(store, run, ref)
+    step.note("jump_asked", ref, to=target, by=by)
+    by_hand.jump(step, ref, target, context, outputs)
+    return settled(store, run, step)
+
+
 def settled(store: Store, run: Run, step: Advance) -> list[Change]:
     """What a step comes to besides the states of the workflow and its stages."""
     if step.cancels:
@@ -94,10 +115,24 @@ def settled(store: Store, run: Run, step: Advance) -> list[Change]:
     return [*dropped_items(store, run, step.dropped), *new_items(run, step)]
 
 
-def _check(run: Run, ref: str) -> None:
+def stage_of(store: Store, run: Run, ref: str) -> StageState:
+    """A stage as it stands. Raises WorkflowNotFoundError."""
+    check_ref(run, ref)
+    run.read(store, [ref])
+    return run.stage(ref)
+
+
+def check_ref(run: Run, ref: str) -> None:
+    """Raises WorkflowNotFoundError for a stage that the workflow has not."""
     if ref not in run.blueprint.plan.stages:
         there = ", ".join(sorted(run.blueprint.plan.stages))
         raise WorkflowNotFoundError(f"workflow {run.id} has no stage {ref!r}; there are {there}")
+
+
+def _note_code(run: Run, code: str | None) -> None:
+    """What begins from now on is for workers with that code."""
+    if code is not None:
+        run.about = to_json({**from_json(run.about), "code_version": code})
 
 
 def _note_pause(run: Run, details: PausedDetails) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.errors import WorkflowDefinitionError
-from holdfast.machine.graph import check_graph
 from holdfast.machine.run import StagePlan
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import micros
+from holdfast.workflows.beginning import check_limit
+from holdfast.workflows.effects import Effect, check_retry
 from holdfast.workflows.expressions import Expression
 from holdfast.workflows.merging import reducer_named
 from holdfast.workflows.model import Workflow
@@ -17,37 +18,46 @@ from holdfast.workflows.multi_instance import MultiInstanceConfig
 from holdfast.workflows.owner import SyntheticStageOwner
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task_run import TaskExecution
+from holdfast.workflows.verification import CHECK, Verification, checks_of
+from holdfast.workflows.waits import check_waits
 
 FLAGS: Final = (
     "continue_on_failure", "fail_pipeline", "allow_sibling_stages_to_continue", "complete_other_branches_then_fail",
     "max_jumps",
 )  # fmt: skip
-_LACKING: Final = {"verification": None}
-"""What a stage can say and this engine does not do yet."""
-_LIMITS: Final = {"pipeline_config_id": None, "is_limit_concurrent": False, "max_concurrent_executions": 0}
-"""What a workflow can say and this engine does not do yet."""
 _RUNS: Final = (SyntheticStageOwner.STAGE_BEFORE, SyntheticStageOwner.STAGE_AFTER)
 """Parts that are run whenever their stage is."""
 
 
-def definition_of(workflow: Workflow) -> dict[str, Any]:
+def definition_of(workflow: Workflow, effect_of: Callable[[str], Effect | None]) -> dict[str, Any]:
     """The document. Raises WorkflowDefinitionError for what this engine cannot run."""
     if not workflow.initial_stages():
         raise WorkflowDefinitionError("no_stages", f"{workflow.label} has no stage to begin with")
-    _check_lacking(workflow, workflow.label, _LIMITS)
+    limit_of(workflow)
     refs = {stage.id: stage.ref_id for stage in workflow.stages}
     _check_work(workflow)
-    _check_waits(workflow, refs)
-    return {
+    check_waits(workflow)
+    document = {
         "v": 1,
         "name": workflow.name,
         "version": workflow.code_version or "1",
-        "stages": [_stage(stage, refs) for stage in workflow.stages],
+        "stages": [_stage(stage, refs, effect_of) for stage in workflow.stages],
     }
+    return document if workflow.dead_letter else {**document, "dead_letter": False}
 
 
-def _stage(stage: StageExecution, refs: dict[str, str]) -> dict[str, Any]:
-    _check_lacking(stage, stage.label, _LACKING, (stage.ref_id,))
+def limit_of(workflow: Workflow) -> int | None:
+    """How many of its pipeline run at once; None: any number. Raises WorkflowDefinitionError."""
+    most = workflow.max_concurrent_executions or int(workflow.is_limit_concurrent) or None
+    check_limit(f"{workflow.label}: max_concurrent_executions", most)
+    if most is not None and not workflow.pipeline_config_id:
+        story = f"{workflow.label} is limited and has no pipeline_config_id; say of what so many run at once"
+        raise WorkflowDefinitionError("bad_limit", story)
+    return most
+
+
+def _stage(stage: StageExecution, refs: dict[str, str], effect_of: Callable[[str], Effect | None]) -> dict[str, Any]:
+    checks = checks_of(stage)
     for name in stage.output_reducers.values():
         _check_reducer(stage, name)
     for text in (*stage.split_conditions.values(), *([stage.enabled] if isinstance(stage.enabled, str) else ())):
@@ -55,7 +65,10 @@ def _stage(stage: StageExecution, refs: dict[str, str]) -> dict[str, Any]:
     parent = stage.parent_stage_id
     return {
         "ref": stage.ref_id,
-        "tasks": [_task(task) for task in stage.tasks],
+        "tasks": [
+            *(_task(task, effect_of(task.implementing_class)) for task in stage.tasks),
+            *(_check(task, asked) for task, asked in checks),
+        ],
         "requires": sorted(stage.requisite_stage_ref_ids),
         "join": str(stage.join_type),
         "threshold": stage.join_threshold,
@@ -67,7 +80,7 @@ def _stage(stage: StageExecution, refs: dict[str, str]) -> dict[str, Any]:
         "owner": None if stage.synthetic_stage_owner is None else stage.synthetic_stage_owner.value,
         **{name: getattr(stage, name) for name in FLAGS},
         **{name: value for name, value in _gates(stage).items() if value is not None},
-        "model": _anonymous(stage.to_document()),
+        "model": _anonymous(stage.to_document(), [task for task, _ in checks]),
     }
 
 
@@ -83,18 +96,13 @@ def model_of(id: str, plan: StagePlan, model: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def _anonymous(model: dict[str, Any]) -> dict[str, Any]:
+def _anonymous(model: dict[str, Any], checks: Sequence[TaskExecution]) -> dict[str, Any]:
     """Without the ids that chance gave: so that equal workflows have one definition."""
+    model["tasks"] += [task.to_document() for task in checks]
     for document in (model, *model["tasks"]):
         del document["id"]
     del model["parent_stage_id"]
     return model
-
-
-def _check_lacking(model: Any, label: str, lacking: Mapping[str, Any], refs: tuple[str, ...] = ()) -> None:
-    for name, nothing in lacking.items():
-        if getattr(model, name) != nothing:
-            raise WorkflowDefinitionError("not_supported", f"{label} has {name}, which is not supported yet", refs)
 
 
 def _check_reducer(stage: StageExecution, name: str) -> None:
@@ -141,29 +149,20 @@ def _instances(config: MultiInstanceConfig) -> dict[str, Any]:
     }
 
 
-def _check_waits(workflow: Workflow, refs: dict[str, str]) -> None:
-    """Raises WorkflowDefinitionError if stages would wait for each other by way of milestones, parts or mutex keys."""
-    found = {stage.ref_id: stage for stage in workflow.stages}
-    needs = {ref: set(stage.requisite_stage_ref_ids) for ref, stage in found.items()}
-    for ref, stage in found.items():
-        if stage.milestone_ref_id is not None:
-            needs[ref].add(stage.milestone_ref_id)
-        if stage.parent_stage_id is None:
-            continue
-        parent = found[refs[stage.parent_stage_id]]
-        needs[parent.ref_id].add(ref)
-        needs[ref] |= parent.requisite_stage_ref_ids
-        if stage.mutex_key is not None and stage.mutex_key == parent.mutex_key:
-            message = f"{stage.label} belongs to {parent.label} and has its mutex key: they would wait for each other"
-            raise WorkflowDefinitionError("cycle", message, (ref, parent.ref_id))
-    check_graph({ref: sorted(names) for ref, names in needs.items()})
-
-
-def _task(task: TaskExecution) -> dict[str, Any]:
+def _task(task: TaskExecution, effect: Effect | None) -> dict[str, Any]:
+    policy = task.retry_policy
+    check_retry(task.implementing_class, effect, policy is not None and policy.to_retry().attempts != 1)
     return {
+        **({} if effect is None else {"effect": effect.value}),
         "name": task.name,
         "type": task.implementing_class,
         "timeout": task.timeout,
-        "retry": None if task.retry_policy is None else task.retry_policy.model_dump(mode="json"),
+        "retry": None if policy is None else policy.model_dump(mode="json"),
         "retry_timeouts": task.retry_timeouts,
     }
+
+
+def _check(task: TaskExecution, asked: Verification) -> dict[str, Any]:
+    """A task that verifies. Only a function is asked again."""
+    again = None if task.implementing_class == CHECK else [asked.max_retries, asked.retry_delay]
+    return {"name": task.name, "type": task.implementing_class, "verify": again}

@@ -8,8 +8,8 @@ from typing import Final
 from holdfast.machine.run import Advance
 from holdfast.machine.workflow import ACTIVE, WorkflowStatus
 from holdfast.store.port import Change, Delete, Store
-from holdfast.store.query import Cursor, among, equal
-from holdfast.workflows.records import ITEM, STAGE
+from holdfast.store.query import Cursor, among, equal, outside
+from holdfast.workflows.records import FINALIZE, ITEM, STAGE
 from holdfast.workflows.run import Run
 
 UNDER_WAY: Final = tuple(sorted(status.value for status in ACTIVE - {WorkflowStatus.NOT_STARTED}))
@@ -34,7 +34,8 @@ def end_all(store: Store, run: Run, step: Advance, spared: Collection[str]) -> l
         step.cancel_stage(ref)  # begun in this very step
     changes: list[Change] = []
     after = None
-    while items := store.page(ITEM, equal(workflow=run.id), by="id", after=after, limit=_PAGE):
+    where = (*equal(workflow=run.id), outside("kind", (FINALIZE,)))
+    while items := store.page(ITEM, where, by="id", after=after, limit=_PAGE):
         changes += [Delete(ITEM, item) for item in items if item.id not in spared]
         after = Cursor(items[-1].id, items[-1].id)
     return changes

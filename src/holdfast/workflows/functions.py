@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,11 +14,18 @@ from holdfast.core.check import check_seconds
 from holdfast.errors import ConfigurationError, WorkflowDefinitionError
 from holdfast.machine.graph import check_graph
 from holdfast.machine.retry import Retry
-from holdfast.workflows.binding import Binding, Promise, bind, sources, tracked
+from holdfast.workflows.beginning import check_limit
+from holdfast.workflows.binding import Binding, Promise, Unknown, bind, sources, tracked
+from holdfast.workflows.children import SubWorkflow
+from holdfast.workflows.effects import check_colour, check_retry, effect_named
+from holdfast.workflows.verification import judge, parse_verification
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _KEY: Final = "idempotency_key"
+WORKFLOW_TYPE: Final = "workflow:"
+"""What the type of a stage begins with that starts the workflow of that name."""
+_VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _tracing: Final[ContextVar[Trace | None]] = ContextVar("holdfast_trace", default=None)
 
 
@@ -33,6 +40,8 @@ class TaskFunction(Generic[P, T]):
         retry: Any = None,
         timeout: float | timedelta | None = None,
         guard: str | None = None,
+        verify: Any = None,
+        effect: str | None = None,
     ) -> None:
         if not callable(function):
             raise ConfigurationError(f"@task is for functions, got {function!r}")
@@ -47,12 +56,30 @@ class TaskFunction(Generic[P, T]):
         self.timeout = timeout
         self.guard = guard
         self.is_async = inspect.iscoroutinefunction(function)
+        self.verifies = False
+        """Whether it is called with what its stage has left, and not with arguments."""
+        self.checks: tuple[TaskFunction[Any, Any], ...] = () if verify is None else tuple(_checks(self.name, verify))
+        """The tasks of its stage that follow it: those that verify what it left."""
+        self.effect = effect_named(self.name, effect)
+        check_retry(self.name, self.effect, self.retry is not None and self.retry.attempts != 1)
+        check_colour(self.name, self.effect, self.is_async)
         self._signature = inspect.signature(function)
+        self._takes = _positional(self._signature)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+    # What the engine takes besides the function's own arguments cannot be said together with these: a call with it is
+    # checked for what it gives only.
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def __call__(self, *args: Any, ref: str, **kwargs: Any) -> T: ...
+    @overload
+    def __call__(self, *args: Any, after: Any, ref: str | None = ..., **kwargs: Any) -> T: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> T:
         trace = _tracing.get()
         if trace is None:
             return self.function(*args, **kwargs)
+        if not kwargs and len(args) in self._takes:
+            return trace.add(self, args, kwargs, (), None)  # type: ignore[return-value]  # a promise of it
         after = kwargs.pop("after", ()) if "after" not in self._signature.parameters else ()
         ref: Any = kwargs.pop("ref", None) if "ref" not in self._signature.parameters else None
         try:
@@ -63,6 +90,56 @@ class TaskFunction(Generic[P, T]):
 
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"
+
+
+def _positional(signature: inspect.Signature) -> range:
+    """How many arguments a function takes by their place alone; none if it needs some by name."""
+    least = most = 0
+    for one in signature.parameters.values():
+        if one.kind is one.VAR_POSITIONAL:
+            most = 1 << 20
+        elif one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
+            least += one.default is one.empty
+            most += 1
+        elif one.kind is one.KEYWORD_ONLY and one.default is one.empty:
+            return range(0)
+    return range(least, most + 1)
+
+
+def _checks(name: str, verify: Any) -> Iterator[TaskFunction[Any, Any]]:
+    """Raises WorkflowDefinitionError for a verification that cannot be."""
+    label = f"task {name!r}"
+    asked = parse_verification({"function": verify} if callable(verify) else verify, label)
+    if asked.looks_at_values:
+
+        def look(result: Any) -> Any:
+            asked.check(label, result)
+            return result
+
+        yield _of_result(look, f"{name}.check", None)
+    if asked.function is not None:
+        yield _of_result(_asking(label, asked.function), f"{name}.verify", asked.retry)
+
+
+def _of_result(function: Callable[[Any], Any], name: str, retry: Retry | None) -> TaskFunction[Any, Any]:
+    made = TaskFunction(function, name=name, retry=retry)
+    made.verifies = True
+    return made
+
+
+def _asking(label: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    if not callable(function):
+        raise ConfigurationError(f"{label}: verify.function must be a function, got {function!r}")
+
+    def ask(result: Any) -> Any:
+        judge(label, function(result))
+        return result
+
+    async def aask(result: Any) -> Any:
+        judge(label, await function(result))
+        return result
+
+    return aask if inspect.iscoroutinefunction(function) else ask
 
 
 @dataclass(slots=True)
@@ -84,6 +161,9 @@ class Trace:
     stages: dict[str, TracedStage] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
     """How many stages have been named after a task."""
+    workflows: dict[str, WorkflowFunction[Any, Any]] = field(default_factory=dict)
+    """The workflows that it has called."""
+    patches: set[str] = field(default_factory=set)
 
     def add(self, task: TaskFunction[Any, Any], args: Any, kwargs: Any, after: Any, ref: str | None) -> Promise:
         given = [bind(value, self.inputs) for value in args]
@@ -92,7 +172,7 @@ class Trace:
         needs += [self._ref(one) for one in ([after] if isinstance(after, Promise) else after)]
         if ref is not None and ref in self.stages:
             raise WorkflowDefinitionError("duplicate_ref", f"there are two stages {ref!r}", (ref,))
-        ref = ref or self._free(task.name.rpartition(".")[2])
+        ref = ref or self._free(task.name.removeprefix(WORKFLOW_TYPE).rpartition(".")[2])
         self.stages[ref] = TracedStage(ref, task, given, named, list(dict.fromkeys(needs)))
         return Promise(ref)
 
@@ -113,17 +193,41 @@ class WorkflowFunction(Generic[P, T]):
     """A function whose calls of tasks are the stages of a workflow; the data decides which one waits for which.
 
     Its body is run when a workflow starts, to see the graph. It gets the input itself, and promises of what tasks will
-    leave. Called outside, it is the function itself.
+    leave. Called in another workflow it is a stage that starts one and waits for its end; with `wait=False` it does not
+    wait, and after `timeout=` seconds it fails. Called outside, it is the function itself.
+
+    Of its pipeline, which is named after it unless `pipeline` says otherwise, `limit` run at once. The others wait for
+    their turn, or without `keep_waiting` only the newest of them.
     """
 
-    def __init__(self, function: Callable[P, T], *, name: str | None = None, version: str = "1") -> None:
+    def __init__(
+        self,
+        function: Callable[P, T],
+        *,
+        name: str | None = None,
+        version: str = "1",
+        limit: int | None = None,
+        pipeline: str | None = None,
+        keep_waiting: bool = True,
+        dead_letter: bool = True,
+    ) -> None:
         if inspect.iscoroutinefunction(function) or not callable(function):
             raise ConfigurationError(f"@workflow is for plain functions, which only name their tasks; got {function!r}")
         update_wrapper(self, function)
         self.function = function
         self.name: str = name or str(getattr(function, "__name__", "workflow"))
         self.version = version
+        check_limit(f"workflow {self.name!r}: limit", limit)
+        if limit is None and not (pipeline is None and keep_waiting):
+            story = f"workflow {self.name!r} has a pipeline or keep_waiting and no limit; give limit= as well"
+            raise WorkflowDefinitionError("bad_limit", story)
+        self.limit = limit
+        self.pipeline = None if limit is None else pipeline or self.name
+        self.keep_waiting = keep_waiting
+        self.dead_letter = dead_letter
         self._signature = inspect.signature(function)
+        self.as_task: TaskFunction[P, T] = _starter(self)
+        """What a call of it in another workflow is."""
         if _KEY in self._signature.parameters:
             raise WorkflowDefinitionError(
                 "reserved_input",
@@ -131,7 +235,11 @@ class WorkflowFunction(Generic[P, T]):
             )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.function(*args, **kwargs)
+        trace = _tracing.get()
+        if trace is None:
+            return self.function(*args, **kwargs)
+        trace.workflows[self.name] = self
+        return self.as_task(*args, **kwargs)
 
     def trace(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Trace]:
         """The graph as a document, the input by name, and the calls. Raises WorkflowDefinitionError."""
@@ -139,6 +247,21 @@ class WorkflowFunction(Generic[P, T]):
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise WorkflowDefinitionError("bad_input", f"workflow {self.name!r}: {error}") from None
+        return self._traced(bound)
+
+    def sketch(self) -> tuple[dict[str, Any], dict[str, Any], Trace]:
+        """The same without an input. Raises WorkflowDefinitionError if the body looks at it."""
+        bound = self._signature.bind_partial()
+        for name, one in self._signature.parameters.items():
+            if one.default is one.empty and one.kind not in _VARIADIC:
+                bound.arguments[name] = Unknown(name)
+        try:
+            return self._traced(bound)
+        except Exception as error:  # whatever the body makes of it
+            story = f"workflow {self.name!r} looks at its input ({error}); give an example of one"
+            raise WorkflowDefinitionError("needs_input", story) from error
+
+    def _traced(self, bound: inspect.BoundArguments) -> tuple[dict[str, Any], dict[str, Any], Trace]:
         bound.apply_defaults()
         inputs = {
             name: value.total_seconds() if isinstance(value, timedelta) else value
@@ -161,30 +284,73 @@ class WorkflowFunction(Generic[P, T]):
         stages = [
             {
                 "ref": one.ref,
-                "tasks": [{"name": one.task.name, "type": one.task.name}],
+                "tasks": [_task_document(task) for task in (one.task, *one.task.checks)],
                 "requires": one.requires,
                 "args": one.args,
                 "kwargs": one.kwargs,
             }
             for one in trace.stages.values()
         ]
-        return {"v": 1, "name": self.name, "version": self.version, "stages": stages, "result": result}
+        document = {"v": 1, "name": self.name, "version": self.version, "stages": stages, "result": result}
+        if trace.patches:
+            document["patches"] = sorted(trace.patches)
+        return document if self.dead_letter else {**document, "dead_letter": False}
 
     def __repr__(self) -> str:
         return f"<workflow {self.name!r}>"
+
+
+def _starter(workflow: WorkflowFunction[P, T]) -> TaskFunction[P, T]:
+    """A task that has the workflow started with its arguments."""
+    own = workflow._signature.parameters
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in (("wait", True), ("timeout", None))
+        if name not in own
+    ]
+
+    def request(*args: Any, **kwargs: Any) -> Any:
+        options = {one.name: kwargs.pop(one.name, one.default) for one in more}
+        return SubWorkflow(workflow.name, args, kwargs, **options)
+
+    kinds = [one.kind for one in own.values()]
+    at = kinds.index(inspect.Parameter.VAR_KEYWORD) if inspect.Parameter.VAR_KEYWORD in kinds else len(kinds)
+    parameters = [*own.values()]
+    request.__signature__ = workflow._signature.replace(  # type: ignore[attr-defined]  # what `inspect` looks at
+        parameters=[*parameters[:at], *more, *parameters[at:]]
+    )
+    return TaskFunction(request, name=f"{WORKFLOW_TYPE}{workflow.name}")
+
+
+def current_trace() -> Trace | None:
+    """The calls of the body of a workflow that is being run here to see its graph."""
+    return _tracing.get()
+
+
+def _task_document(task: TaskFunction[Any, Any]) -> dict[str, Any]:
+    document = {"name": task.name, "type": task.name}
+    return document if task.effect is None else {**document, "effect": task.effect.value}
 
 
 @overload
 def task(function: Callable[P, T], /) -> TaskFunction[P, T]: ...
 @overload
 def task(
-    *, name: str | None = ..., retry: Any = ..., timeout: float | timedelta | None = ..., guard: str | None = ...
+    *,
+    name: str | None = ...,
+    retry: Any = ...,
+    timeout: float | timedelta | None = ...,
+    guard: str | None = ...,
+    verify: Any = ...,
+    effect: str | None = ...,
 ) -> Callable[[Callable[P, T]], TaskFunction[P, T]]: ...
 def task(function: Any = None, /, **options: Any) -> Any:
     """Make a function a task. `retry` is a `Retry` or `RetryPolicy`: any exception but PermanentError is tried again.
 
     Without it only TransientError is, ten times. `timeout` is for each call; `guard` names a guard of the application
-    that every call goes through. Names are what is stored: they must stay when the code moves.
+    that every call goes through. `verify` says what it must leave: a function of the result that answers True or None
+    if all is well, or a dict with required_keys, type_checks, function, max_retries, retry_delay. `effect` says what to
+    run it again would do: see `Effect`. Names are what is stored: they must stay when the code moves.
     """
     return TaskFunction(function, **options) if function is not None else lambda fn: TaskFunction(fn, **options)
 
@@ -192,7 +358,18 @@ def task(function: Any = None, /, **options: Any) -> Any:
 @overload
 def workflow(function: Callable[P, T], /) -> WorkflowFunction[P, T]: ...
 @overload
-def workflow(*, name: str | None = ..., version: str = ...) -> Callable[[Callable[P, T]], WorkflowFunction[P, T]]: ...
+def workflow(
+    *,
+    name: str | None = ...,
+    version: str = ...,
+    limit: int | None = ...,
+    pipeline: str | None = ...,
+    keep_waiting: bool = ...,
+    dead_letter: bool = ...,
+) -> Callable[[Callable[P, T]], WorkflowFunction[P, T]]: ...
 def workflow(function: Any = None, /, **options: Any) -> Any:
-    """Make a function a workflow: the tasks that it calls are its stages."""
+    """Make a function a workflow: the tasks that it calls are its stages.
+
+    One that fails for good leaves a dead letter, unless `dead_letter` is False.
+    """
     return WorkflowFunction(function, **options) if function is not None else lambda fn: WorkflowFunction(fn, **options)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import TaskError
 from holdfast.machine.workflow import WorkflowStatus
+from holdfast.workflows.guarantees import WorkflowGuarantees, guarantees_of
 from holdfast.workflows.records import WorkflowRecord
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class WorkflowRun:
             why = record.reason or "no reason given"
             raise TaskError(f"workflow {record.name!r} ({record.id}) is {record.status}: {why}")
         return self._workflows.returned(record)
+
+    def describe(self) -> WorkflowGuarantees:
+        """What it guarantees, step by step."""
+        return guarantees_of(self._workflows.blueprint(self.id))
 
     def __repr__(self) -> str:
         return f"<workflow {self.id}>"

@@ -6,24 +6,27 @@ import asyncio
 import threading
 from asyncio import CancelledError
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
-from holdfast.core.clock import SYSTEM_CLOCK, Clock, TimerHandle
+from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.workflows.bulkheads import TaskBulkheadManager
 from holdfast.workflows.calling import Call
-from holdfast.workflows.execution import BulkheadLimits, ExecutionResult, Limits
+from holdfast.workflows.crew import Crew
+from holdfast.workflows.execution import BulkheadLimits, ExecutionResult, Limits, TaskCircuit
+from holdfast.workflows.finalizing import FINALIZER_S, HOOKS, PREFIX, Caller
 from holdfast.workflows.records import ItemRecord
-from holdfast.workflows.resilience import BulkheadConfig
+from holdfast.workflows.resilience import DEFAULT_TYPE, BulkheadConfig, variable_name
 from holdfast.workflows.settling import Settling
-from holdfast.workflows.threads import Alarms, Threads
+from holdfast.workflows.threads import Unhurried
 
 Way = Callable[[Call], Callable[..., Any]]
-HOOKS: Final = "holdfast.hooks"
-"""The type whose slots `on_timeout` is called in: those of its own type may all be hung."""
-HOOK_S: Final = 30.0
-AHEAD: Final = 8
+HUNG_S: Final = 30.0
+"""How long a call that was asked to stop may take to do so."""
+AHEAD: Final = 16
 """How many calls per slot are worth having here, of a type whose calls are quick."""
 QUICK_S: Final = 0.02
 MOST_WAITS: Final = 1000
@@ -33,15 +36,21 @@ class WorkerLimits:
     """The slots of a worker: those of the listed types, and for any other so many threads, or so many async calls."""
 
     def __init__(
-        self, threads: int, tasks: int, is_async: Callable[[str], bool], listed: BulkheadLimits | None
+        self,
+        threads: int,
+        tasks: int,
+        is_async: Callable[[str], bool],
+        listed: BulkheadLimits | None,
+        timeout_s: float = BulkheadConfig().timeout_seconds,
     ) -> None:
-        self._plain = BulkheadConfig(max_concurrent=threads)
-        self._async = BulkheadConfig(max_concurrent=tasks)
+        self._plain = BulkheadConfig(max_concurrent=threads, timeout_seconds=timeout_s)
+        self._async = BulkheadConfig(max_concurrent=tasks, timeout_seconds=timeout_s)
         self._is_async = is_async
         self._listed = {} if listed is None else dict(listed.bulkheads_dict())
 
     def get_bulkhead(self, task_type: str, /) -> Limits:
-        return self._listed.get(task_type) or (self._async if self._is_async(task_type) else self._plain)
+        found = self._listed.get(task_type) or self._listed.get(variable_name(task_type))
+        return found or self._listed.get(DEFAULT_TYPE) or (self._async if self._is_async(task_type) else self._plain)
 
     def bulkheads_dict(self) -> Mapping[str, Limits]:
         return self._listed
@@ -49,7 +58,7 @@ class WorkerLimits:
 
 class Hands:
     """Has the calls that are ours: those that run, and those that wait for a slot. `interrupted` hears of a task that
-    raised SystemExit or KeyboardInterrupt, `troubled` of a store that is away."""
+    raised SystemExit or KeyboardInterrupt, `troubled` of a store that is away. Each call passes its circuit."""
 
     def __init__(
         self,
@@ -58,23 +67,31 @@ class Hands:
         limits: BulkheadLimits,
         *,
         clock: Clock,
+        began: Callable[[Call], None],
+        crew: Crew,
         troubled: Callable[[Exception], None],
         interrupted: Callable[[BaseException], None],
+        circuit_of: Callable[[str, str], TaskCircuit] | None = None,
     ) -> None:
+        self._circuit_of = circuit_of
         self._settling = settling
         self._way = way
         self._limits = limits
         self._clock = clock
+        self._began = began
         self._troubled = troubled
         self._interrupted = interrupted
-        alarms = Alarms(clock if clock is SYSTEM_CLOCK else Unhurried(clock))
-        self._slots = TaskBulkheadManager(limits, clock=clock, alarms=alarms)
-        self._writers = Threads("holdfast-settle", 10.0)
+        alarms = crew.alarms(clock if clock is SYSTEM_CLOCK else Unhurried(clock))
+        self._slots = TaskBulkheadManager(limits, clock=clock, alarms=alarms, crew=crew)
+        self._crew = crew
+        self._writers = crew.threads("holdfast-settle", 10.0)
         lock = threading.Lock()
         self._lock = lock
         self._quiet = threading.Condition(lock)
         self._held: dict[tuple[str, int], str] = {}
+        self._reservations = count()
         self._count: Counter[str] = Counter()
+        self._suspects: Counter[str] = Counter()
         self._promised: Counter[str] = Counter()
         self._ready: dict[str, deque[Call]] = {}
         self._running: dict[tuple[str, int], Call] = {}
@@ -89,16 +106,28 @@ class Hands:
 
     def room(self, type: str) -> int:
         """How many more items of a type are worth having here."""
-        if not type:
+        if _needs_no_slot(type):
             return MOST_WAITS - self._count[type]
         pace = self._pace.get(type)
         if pace is not None and pace < QUICK_S:
             return AHEAD * self._limits.get_bulkhead(type).max_concurrent - self._count[type]
         return self._slots.free_slots(type) - self._promised[type] - len(self._ready.get(type, ()))
 
+    def suspicion(self, item: ItemRecord) -> int:
+        """How much room an item takes of what there is for those that dead workers had. When a worker dies, all that it
+        has count as crashed; the more often one has, the fewer others are beside it, until it is alone: so a task that
+        kills its workers is found out, and takes nobody along."""
+        if not item.crashes or not item.type:
+            return 0
+        return min(self._limits.get_bulkhead(item.type).max_concurrent, 1 << 2 * (item.crashes - 1))
+
+    def suspects_room(self, type: str) -> int:
+        """How much of that room is free."""
+        return self._limits.get_bulkhead(type).max_concurrent - self._suspects[type] if type else 0
+
     def is_hungry(self, type: str) -> bool:
         """Whether so much room is free that it is worth to claim."""
-        if not type:
+        if _needs_no_slot(type):
             return False
         pace, slots = self._pace.get(type), self._limits.get_bulkhead(type).max_concurrent
         return 2 * self.room(type) >= (AHEAD * slots if pace is not None and pace < QUICK_S else slots)
@@ -114,6 +143,21 @@ class Hands:
                 if key not in self._held:
                     self._held[key] = item.type
                     self._count[item.type] += 1
+                    self._suspects[item.type] += self.suspicion(item)
+
+    @contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Something is about to be ours: nobody takes us for idle meanwhile."""
+        key = ("", next(self._reservations))
+        with self._lock:
+            self._held[key] = ""
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._held[key]
+                if not self._held:
+                    self._quiet.notify_all()
 
     def let_go(self, items: Iterable[ItemRecord]) -> None:
         """These are not ours any more: settled, given back, or lost."""
@@ -122,6 +166,7 @@ class Hands:
                 type = self._held.pop((item.id, item.version), None)
                 if type is not None:
                     self._count[type] -= 1
+                    self._suspects[type] -= self.suspicion(item)
             if not self._held:
                 self._quiet.notify_all()
 
@@ -154,10 +199,17 @@ class Hands:
             return call
 
     def _begin(self, call: Call) -> None:
+        if call.is_late:
+            late = TimeoutError("its time is over")
+            self._ended(call, ExecutionResult(False, error=late, timed_out=True))
+            return
         try:
-            work = call.work(self._way(call))
-            told = partial(self._ended, call)
-            call.ticket = self._slots.submit(call.item.type, work, on_done=told, timeout=call.task.timeout)
+            work = call.work(self._way(call), self._began)
+            told, of = partial(self._ended, call), self._circuit_of
+            circuit = None if of is None else of(call.item.workflow, call.item.type)
+            call.ticket = self._slots.submit(
+                call.item.type, work, on_done=told, timeout=call.task.timeout, circuit=circuit
+            )
         except Exception as error:  # its guard is not there, or its time limit is none
             self._ended(call, ExecutionResult(False, error=error))
             return
@@ -180,24 +232,33 @@ class Hands:
             assert error is not None
             self._interrupted(error)
             return
-        hook = call.on_timeout() if result.timed_out and is_ours else None
-        if not is_ours:
+        hook = call.on_timeout() if result.timed_out and is_ours and not call.is_settled else None
+        if call.is_settled:
+            self.let_go((call.item,))
+        elif not is_ours:
             pass  # it was lost meanwhile, and its result is nobody's
         elif hook is not None:
-            self._slots.submit(HOOKS, hook, on_done=partial(self._after_hook, call, result), timeout=HOOK_S)
+            self._slots.submit(HOOKS, hook, on_done=partial(self._after_hook, call, result), timeout=FINALIZER_S)
         else:
             self._settling.put(call.ended(result))
         self.fill((type,))
-        if result.timed_out or call.task.is_async or _on_loop():
+        # What follows is done first, so that it is written with this one; unless it takes long, for then the thread
+        # that was nudged is quicker.
+        if result.timed_out or call.task.is_async or _on_loop() or self._slots.follows(type):
             self.nudge()
         else:
-            self.flush()
+            self.flush(type)
 
     def _after_hook(self, call: Call, timed_out: ExecutionResult, answer: ExecutionResult) -> None:
         """`on_timeout` may have given a result in place of the task."""
         given = answer.success and answer.result is not None
         self._settling.put(call.returned(answer.result) if given else call.ended(timed_out))
         self.nudge()
+
+    @property
+    def caller(self) -> Caller:
+        """What calls finalizers."""
+        return Caller(self._slots, self._crew)
 
     def nudge(self) -> None:
         """There is something to write down, and whoever says so must not do it."""
@@ -213,26 +274,53 @@ class Hands:
         self.flush()
         self._writers.about_to_be_free()
 
-    def flush(self) -> None:
+    def flush(self, type: str | None = None) -> None:
+        """Write down what waits. A thread that makes the calls of a type lets others make the next one, if it stays."""
+
+        def again() -> bool:
+            if type is not None:
+                self._slots.takes_longer(type)
+            return True
+
         try:
-            self._settling.flush()
+            self._settling.flush(again)
         except Exception as error:  # the store is away: what came of the calls waits here
             self._troubled(error)
 
-    def cut(self, reason: str, *, workflow: str | None = None, items: Iterable[ItemRecord] = ()) -> None:
-        """Nobody wants the results any more of these items, or of a workflow's: ask the tasks to stop."""
+    def leave_it(self) -> bool:
+        """For one who has written what is his: somebody else writes the rest."""
+        self.nudge()
+        return False
+
+    def cut(self, reason: str, items: Iterable[ItemRecord]) -> None:
+        """Nobody wants the results of these items any more: ask the tasks to stop."""
         keys = {(item.id, item.version) for item in items}
         with self._lock:
-            found = [call for key, call in self._running.items() if key in keys or call.item.workflow == workflow]
+            found = [call for key, call in self._running.items() if key in keys]
+        at = self._clock.monotonic()
         for call in found:
-            call.cut_by = reason
+            call.cut_by, call.cut_at = reason, at
             if call.ticket is not None:
                 call.ticket.cancel(reason)
+
+    def abandon_hung(self) -> None:
+        """Wait no longer for calls that were asked to stop and did not. They keep their slots until they end."""
+        before = self._clock.monotonic() - HUNG_S
+        with self._lock:
+            hung = [call for call in self._running.values() if call.cut_by is not None and call.cut_at <= before]
+        for call in hung:
+            if call.ticket is not None:
+                call.ticket.cancel(str(call.cut_by), abandon=True)
 
     def running_since(self, at: float) -> list[ItemRecord]:
         """The items whose calls began before that."""
         with self._lock:
             return [call.item for call in self._running.values() if call.began_at <= at]
+
+    def running_for(self, workflow: str) -> list[ItemRecord]:
+        """The items of a workflow whose calls have begun."""
+        with self._lock:
+            return [call.item for call in self._running.values() if call.item.workflow == workflow]
 
     def lose(self) -> list[ItemRecord]:
         """Nothing that is here is ours any more; gives what ran, or waited to. What runs is not asked to stop yet."""
@@ -240,8 +328,9 @@ class Hands:
             lost = [call.item for call in self._running.values()]
             lost += [call.item for waiting in self._ready.values() for call in waiting]
             self._ready.clear()
-            self._held.clear()
+            self._held = {key: type for key, type in self._held.items() if not key[0]}
             self._count.clear()
+            self._suspects.clear()
             self._quiet.notify_all()
         return lost
 
@@ -270,25 +359,8 @@ class Hands:
         return self._slots.get_all_stats()
 
 
-class Unhurried:
-    """A clock that those who watch time limits do not move: a manual one jumps when somebody waits."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.monotonic = clock.monotonic
-        self.wall = clock.wall
-        self.sleep = clock.sleep
-        self.asleep = clock.asleep
-
-    def wait(self, event: threading.Event, seconds: float | None) -> bool:
-        until = None if seconds is None else self.monotonic() + seconds
-        while not event.wait(0.01):
-            if until is not None and self.monotonic() >= until:
-                return False
-        return True
-
-    def call_at(self, when: float, callback: Callable[[], object]) -> TimerHandle:
-        return self._clock.call_at(when, callback)
+def _needs_no_slot(type: str) -> bool:
+    return not type or type.startswith(PREFIX)
 
 
 def _on_loop() -> bool:

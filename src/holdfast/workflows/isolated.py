@@ -31,6 +31,10 @@ def main(request: dict[str, Any]) -> None:
         names = _application(request["application"])
         judge = getattr(names, "judge", judge)
         seconds = request["seconds"]
+        if request["task"] is not None:  # the engine's: it has a key
+            from holdfast.workflows.calling import TaskContext, be_task
+
+            be_task(TaskContext(**request["task"]))
         with deadline(math.inf if seconds is None else seconds):
             value = _call(_named(names, request["name"]), request)
         answer = {"result": plain(value, "result")}
@@ -84,7 +88,12 @@ def _call(found: Any, request: dict[str, Any]) -> Any:
     from holdfast.workflows.stage import StageExecution
 
     [document] = request["args"]
-    answer = _awaited(found.execute(StageExecution.from_document(document)))
+    stage = StageExecution.from_document(document)
+    if "seen" in document:
+        from holdfast.workflows.stage_tasks import SeenContext
+
+        stage.context = SeenContext(stage.context, document["seen"])
+    answer = _awaited(found.execute(stage))
     return as_result(answer, request["name"]).to_document()
 
 

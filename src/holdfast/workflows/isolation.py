@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, Final
 
 from holdfast.core.check import check_seconds
@@ -17,8 +19,11 @@ from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.context import CURRENT, ambient_deadline
 from holdfast.core.deadline import Deadline
 from holdfast.errors import ConfigurationError, TaskError, TaskTimeoutError, TransientError
+from holdfast.machine.retry import Retry
 from holdfast.store.codec import from_json, plain, to_json
+from holdfast.workflows.calling import current_task
 from holdfast.workflows.cancel import current_task_token
+from holdfast.workflows.effects import Effect
 from holdfast.workflows.error_document import error_of
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
@@ -73,12 +78,17 @@ class ProcessIsolation:
         return answer["result"]
 
     def execute(self, name: str, stage: StageExecution, *, timeout: float | None = None) -> TaskResult:
-        """The result of a registered Task for a stage. The other process gets the stage as it is stored."""
-        return TaskResult.from_document(self.run(name, [stage.to_document()], timeout=timeout))
+        """The result of a registered Task for a stage. The other process gets the stage as it is stored, and what the
+        stages before it have left."""
+        document = stage.to_document()
+        if (seen := getattr(stage.context, "seen", None)) is not None:
+            document["seen"] = plain(dict(seen), "seen")
+        return TaskResult.from_document(self.run(name, [document], timeout=timeout))
 
     def _ask(self, name: str, args: list[Any], kwargs: dict[str, Any], until: Deadline) -> dict[str, Any]:
         token, left = current_task_token(), until.remaining()
         token.raise_if_cancelled()
+        here = current_task()
         request = {
             "path": list(sys.path),
             "application": self._application,
@@ -86,6 +96,7 @@ class ProcessIsolation:
             "args": args,
             "kwargs": kwargs,
             "seconds": None if left == math.inf else left,
+            "task": None if here is None else asdict(replace(here, registry=None)),
         }
         child = _Child(to_json(request))
         forget = token.when_cancelled(child.kill)
@@ -162,3 +173,27 @@ class _Child:
 
 def _story(code: int) -> str:
     return f"ended with code {code}" if code >= 0 else f"was ended by signal {-code} ({signal.strsignal(-code)})"
+
+
+class IsolatedTask:
+    """A task of the engine's that is run so. What else is asked of it, it answers itself."""
+
+    is_async = False
+
+    def __init__(self, task: Any, isolation: ProcessIsolation) -> None:
+        self._task = task
+        self.name: str = task.name
+        self.retry: Retry | None = task.retry
+        self.timeout: float | None = task.timeout
+        self.guard: str | None = task.guard
+        self.effect: Effect | None = task.effect
+        stage = getattr(task, "stage", None)
+        run = partial(isolation.execute, task.name, stage) if stage is not None else partial(_run, isolation, task.name)
+        self.function: Callable[..., Any] = run
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+
+def _run(isolation: ProcessIsolation, name: str, /, *args: Any, **kwargs: Any) -> Any:
+    return isolation.run(name, args, kwargs)

@@ -18,8 +18,14 @@ class DataJudge:
     """Looks at what stages have left. `stage_of` gives the state of a stage, or raises Missing."""
 
     def __init__(
-        self, blueprint: Blueprint, inputs: Callable[[], dict[str, Any]], stage_of: Callable[[str], StageState]
+        self,
+        blueprint: Blueprint,
+        inputs: Callable[[], dict[str, Any]],
+        stage_of: Callable[[str], StageState],
+        *,
+        strict: bool = False,
     ) -> None:
+        self._strict = strict
         self._blueprint = blueprint
         self._inputs = inputs
         self._stage_of = stage_of
@@ -64,7 +70,8 @@ class DataJudge:
         before = _ancestors(stage.plan.ref, requisites)
         outputs = {ref: self._left(ref) for ref in before}
         reducers = self._reducers(stage, before)
-        return self._inputs() | merge_ancestors(stage.plan.ref, requisites, outputs, reducers=reducers).values
+        merged = merge_ancestors(stage.plan.ref, requisites, outputs, strict=self._strict, reducers=reducers)
+        return self._inputs() | merged.values
 
     def _reducers(self, stage: StageState, before: Sequence[str]) -> dict[str, Mapping[str, str]]:
         extras, own = self._blueprint.extras, stage.plan.ref

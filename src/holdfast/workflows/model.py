@@ -64,8 +64,14 @@ class Workflow:
     parent_workflow_id: str | None = None
     queue: str = "default"
     priority: int = 0
+    dead_letter: bool = True
+    """Whether it leaves a dead letter when it fails for good."""
+    forked_from: tuple[str, str] | None = None
+    """The run that it was forked from, and the stage that it began with."""
 
     def __post_init__(self) -> None:
+        self.config_values: Mapping[str, Any] | None = None
+        """Of one that was started: every field of the engine's configuration then. `config_drift` compares them."""
         self.type = WorkflowType(self.type)
         self._adopt()
 
@@ -165,6 +171,10 @@ _FORMS: Final[Mapping[str, Form]] = {
         lambda stored, path: [StageExecution.from_document(one) for one in stored],
     ),
     "trigger": Form(lambda trigger, path: trigger.to_document(), lambda stored, path: Trigger.from_document(stored)),
+    "forked_from": Form(
+        lambda origin, path: None if origin is None else list(origin),
+        lambda stored, path: None if stored is None else tuple(stored),
+    ),
     "start_time": TIME,
     "end_time": TIME,
     "start_time_expiry": TIME,

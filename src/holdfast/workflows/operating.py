@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 from weakref import WeakSet
 
 from holdfast.core.clock import Clock
-from holdfast.errors import Conflict, TaskError, WorkflowNotFoundError
+from holdfast.errors import ConcurrencyError, Conflict, DeadLetterError, WorkflowNotFoundError
 from holdfast.machine.run import Advance, Missing
 from holdfast.machine.workflow import WorkflowStatus
-from holdfast.store.codec import from_json, to_json
-from holdfast.store.ids import new_record_id
-from holdfast.store.port import Change, Delete, Insert, Store, Subscription
-from holdfast.store.query import equal
+from holdfast.store.codec import from_json, micros, to_json
+from holdfast.store.port import Change, Insert, Store, Subscription
 from holdfast.workflows import control
-from holdfast.workflows.binding import resolve
+from holdfast.workflows.beginning import check_limit
+from holdfast.workflows.burial import story_of
+from holdfast.workflows.children import result_of
+from holdfast.workflows.configs import Configs
+from holdfast.workflows.dead import DeadItems
+from holdfast.workflows.delivery import Delivery
 from holdfast.workflows.ending import end_all
+from holdfast.workflows.following import follow
 from holdfast.workflows.handle import WorkflowRun
+from holdfast.workflows.lines import place_of
+from holdfast.workflows.messages import ResumeStage, SignalStage
+from holdfast.workflows.patience import Patience
+from holdfast.workflows.pruning import PruneReport, prune
+from holdfast.workflows.queue import WorkflowQueue, record_of
 from holdfast.workflows.reading import Reading
-from holdfast.workflows.records import ITEM, SIGNAL, STAGE, WORKFLOW, SignalRecord, WorkflowRecord
+from holdfast.workflows.records import MESSAGE, PROCESSED, STAGE, WORKFLOW, ProcessedRecord, WorkflowRecord
+from holdfast.workflows.reporting import Reporter
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints
-from holdfast.workflows.settling import WAKE
+from holdfast.workflows.settling import ENDED, WAKE, Ending
+from holdfast.workflows.signals import Signal, send
+from holdfast.workflows.starting import start_waiting
 from holdfast.workflows.worker import WorkflowWorker
 
 _POLL_S: Final = 0.5
@@ -34,23 +47,45 @@ Act = Callable[[Run, Advance], "list[Change] | None"]
 class Operating(Reading):
     """The workflows of one store, for whoever operates them."""
 
-    def __init__(self, store: Store, blueprints: Blueprints, clock: Clock) -> None:
-        super().__init__(store, blueprints)
+    def __init__(
+        self, store: Store, blueprints: Blueprints, clock: Clock, configs: Configs, reporter: Reporter, ending: Ending
+    ) -> None:
+        super().__init__(store, blueprints, configs)
+        self._reporter = reporter
+        self.ending = ending
         self._clock = clock
+        self.queue = WorkflowQueue(store)
+        self.dead = DeadItems(store, configs.handler.default_page_size)
+        self.delivery = Delivery(store, self, configs.handler)
+        self.delivery.handlers["ResumeStage"] = self._resume_by_message
         self._ended = threading.Condition()
         self._workers: WeakSet[WorkflowWorker] = WeakSet()
-        self._subscription: Subscription | None = None
+        self._subscriptions: list[Subscription] = []
+        self._waiters: dict[str, list[Waiter]] = {}
 
     def close(self) -> None:
         """Stop listening."""
-        if self._subscription is not None:
-            self._subscription.close()
-            self._subscription = None
+        while self._subscriptions:
+            self._subscriptions.pop().close()
 
     def get(self, id: str) -> WorkflowRun:
         """Raises WorkflowNotFoundError."""
         self.record(id)
         return WorkflowRun(self, id)
+
+    @property
+    def records(self) -> Store:
+        """Where everything is kept."""
+        return self._store
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    def run_of(self, id: str) -> Run:
+        """A workflow as it is stored now, for a step. Raises WorkflowNotFoundError."""
+        record = self.record(id)
+        return Run(record, self._blueprint(record), strict=self.configs.engine.merge_strict)
 
     def record(self, id: str) -> WorkflowRecord:
         found = self._store.get(WORKFLOW, [id])[0]
@@ -70,7 +105,7 @@ class Operating(Reading):
             step.cancel(reason, by)
             return end_all(self._store, run, step, ())
 
-        self._change(id, act)
+        self.change(id, act)
         return WorkflowRun(self, id)
 
     def pause(self, id: str, *, by: str = "anonymous", reason: str = "") -> WorkflowRun:
@@ -85,20 +120,38 @@ class Operating(Reading):
 
         Raises WorkflowNotFoundError, and InvalidStateTransitionError for one that has ended.
         """
-        return self._control(id, control.resume, by=by)
+        self.change(id, lambda run, step: self._resumed(run, step, by))
+        return WorkflowRun(self, id)
 
-    def restart(self, id: str, ref: str, *, by: str = "anonymous") -> WorkflowRun:
-        """Run a stage that has ended again, and everything after it. A workflow that has ended runs again, with what
-        its end had cut off.
+    def _resumed(self, run: Run, step: Advance, by: str) -> list[Change] | None:
+        changes = control.resume(self._store, run, step, by=by)
+        if changes is not None:
+            self.drifting.tell(run, step)
+        return changes
+
+    def _resume_by_message(self, message: ResumeStage, extra: Sequence[Change]) -> None:
+        def act(run: Run, step: Advance) -> list[Change] | None:
+            control.check_ref(run, message.ref)
+            return self._resumed(run, step, message.user)
+
+        self.change(message.execution_id, act, extra=extra, in_place=True)
+
+    def restart(self, id: str, ref: str, *, by: str = "anonymous", code_version: str | None = None) -> WorkflowRun:
+        """Run a stage that has ended again, and everything after it, with new idempotency keys. A workflow that has
+        ended runs again, with what its end had cut off. Tasks are found by name, so it is the code of today that runs;
+        `code_version` is for workers that take certain versions only.
 
         Raises WorkflowNotFoundError, InvalidStateTransitionError for a workflow that was cancelled, and TaskError for a
         stage that has not ended.
         """
-        return self._control(id, control.restart, ref=ref, by=by)
+        return self._control(id, control.restart, ref=ref, by=by, code=code_version)
 
-    def retry(self, id: str, *, by: str = "anonymous") -> WorkflowRun:
-        """Restart every stage that has failed. Raises as `restart` does, and TaskError if none has."""
-        return self._control(id, control.retry, by=by)
+    def retry(self, id: str, *, by: str = "anonymous", code_version: str | None = None) -> WorkflowRun:
+        """Restart every stage that has failed, with the idempotency keys that it had: its effect may have happened.
+
+        Raises as `restart` does, and TaskError if none has failed.
+        """
+        return self._control(id, control.retry, by=by, code=code_version)
 
     def skip(self, id: str, ref: str, *, by: str = "anonymous") -> WorkflowRun:
         """Leave out a stage: when its turn comes, or now if it is under way. What comes after it runs all the same.
@@ -115,38 +168,89 @@ class Operating(Reading):
         given = from_json(to_json(items))
         return self._control(id, control.add_instances, ref=ref, items=given, by=by)
 
+    def cancel_stage(self, id: str, ref: str, *, by: str = "anonymous") -> WorkflowRun:
+        """End a stage; what comes after it is halted. One that has ended stays. Raises WorkflowNotFoundError."""
+        return self._control(id, control.cancel_stage, ref=ref, by=by)
+
+    def jump(
+        self, id: str, ref: str, target: str, context: Mapping[str, Any] | None = None, *, by: str = "anonymous"
+    ) -> WorkflowRun:
+        """Leave a stage whose task is under way, and go on with another, which gets `context` into its own.
+
+        Raises WorkflowNotFoundError, and TaskError where that cannot be.
+        """
+        given = from_json(to_json(dict(context or {})))
+        return self._control(id, control.jump, ref=ref, target=target, context=given, outputs={}, by=by)
+
     def _control(self, id: str, act: Callable[..., list[Change] | None], **facts: Any) -> WorkflowRun:
-        self._change(id, lambda run, step: act(self._store, run, step, **facts))
+        self.change(id, lambda run, step: act(self._store, run, step, **facts))
         return WorkflowRun(self, id)
 
-    def signal(self, id: str, name: str, value: Any = None) -> bool:
+    def prune(self, before: datetime, *, limit: int | None = None, dry_run: bool = False) -> PruneReport:
+        """Delete workflows that ended before that time, with their stages, logs, signals and finalizers.
+
+        Those stay that have dead letters, finalizers that were not done, or a parent that is under way.
+        """
+        return prune(self._store, micros(before), limit=limit, dry_run=dry_run)
+
+    def signal(
+        self,
+        id: str,
+        name: str,
+        value: Any = None,
+        *,
+        stage: str | None = None,
+        persistent: bool = True,
+        signal_id: str | None = None,
+    ) -> bool:
         """Send a signal. True: a stage waited for it and goes on; False: it is kept until one does.
 
-        Raises WorkflowNotFoundError, and TaskError for a workflow that has ended.
+        For one `stage`, or for whichever waits for the name. What is not `persistent` and nobody waits for is dropped.
+        The same `signal_id` again changes nothing, and gives False. Raises WorkflowNotFoundError, TaskError for a
+        workflow that has ended, and DeadLetterError when too many are kept: the signal is a dead item then.
         """
-        text = to_json(value)
-        found = False
+        sent, found = Signal(name, to_json(value), stage, persistent), False
 
         def act(run: Run, step: Advance) -> list[Change] | None:
             nonlocal found
-            if run.state.status.is_complete:
-                raise TaskError(f"workflow {id} is {run.state.status.value}; nothing waits for signal {name!r} there")
-            changes = self._delivered(run, step, name, from_json(text))
-            found = bool(changes)
-            if found:
-                return changes
-            step.note("signal_kept", name=name)
-            return [Insert(SIGNAL, SignalRecord(new_record_id(step.now), 1, None, id, name, text))]
+            found, changes = send(self._store, run, step, sent, self.configs.handler.signal_buffer_max)
+            return changes
 
-        self._change(id, act)
+        mark = "" if signal_id is None else f"{id}.{signal_id}.signal"
+        if mark and self._store.get(PROCESSED, [mark])[0] is not None:
+            return False
+        now = self._store.now()
+        try:
+            once = [Insert(PROCESSED, ProcessedRecord(mark, 1, None, id, "signal", now))] if mark else []
+            self.change(id, act, extra=once)
+        except Conflict:  # the same one was sent at the same time
+            return False
+        except DeadLetterError as error:
+            raise DeadLetterError(f"{error}; it is the dead item {self._bury(id, sent, mark, error)}") from None
         return found
 
-    def _change(self, id: str, act: Act) -> None:
-        """Have the machine do something to a workflow, and store it; again if somebody else changed it meanwhile."""
+    def _bury(self, id: str, signal: Signal, mark: str, error: DeadLetterError) -> str:
+        message = SignalStage(
+            execution_id=id, stage_id=signal.ref or "", signal_name=signal.name, signal_data=from_json(signal.value),
+            message_id=mark,
+        )  # fmt: skip
+        now = self._store.now()
+        try:
+            self._store.commit([Insert(MESSAGE, record_of(message, now, now, story_of(error)))])
+        except Conflict:
+            pass  # the same one is dead already
+        return message.message_id
+
+    def change(self, id: str, act: Act, *, extra: Sequence[Change] = (), in_place: bool = False) -> None:
+        """Have the machine do something to a workflow, and store it; again if somebody else changed it meanwhile.
+
+        `extra` is stored with it, also where there is nothing to do. Raises WorkflowNotFoundError, ConcurrencyError
+        when others are always faster, and Conflict if it is the extra that cannot be.
+        """
         needed: dict[str, None] = {}
+        patience = Patience(self.configs.handler, self._clock, in_place=in_place)
         while True:
-            record = self.record(id)
-            run = Run(record, self._blueprints.of([record.definition])[record.definition])
+            run = self.run_of(id)
             run.read(self._store, needed)
             step = run.advance(self._store.now())
             try:
@@ -154,27 +258,51 @@ class Operating(Reading):
             except Missing as missing:
                 needed |= dict.fromkeys(missing.refs)
                 continue
+            after = record = run.record
             if changes is None:
+                changes = []
+            else:
+                ending = self.ending(run, step) if run.state.status.is_complete else []
+                more, after, _ = run.changes(step)
+                changes = [*changes, *ending, *more]
+            if not changes and not extra:
                 return
-            more, after, _ = run.changes(step)
             try:
-                self._store.commit([*changes, *more], wake=WAKE)
-            except Conflict:
+                following = follow(self._store, self._blueprints, [(run, step)], step.now)
+                self._store.commit([*extra, *changes, *following.changes], wake=WAKE)
+            except Conflict as conflict:
+                if conflict.lost and conflict.lost[0] < len(extra):
+                    raise
+                if not patience.lost():
+                    raise self._too_slow(record) from conflict
                 continue
-            self._tell(after)
+            for worker in tuple(self._workers):
+                worker.heard(id)
+            self._reporter.stored(run, step.events)
+            self.heard(after)
             return
 
-    def _delivered(self, run: Run, step: Advance, name: str, value: Any) -> list[Change]:
-        """Let the first stage that waits for the signal go on; nothing if none does."""
-        where = equal(workflow=run.id, status=WorkflowStatus.SUSPENDED.value)
-        for stage in self._store.page(STAGE, where, by="id", limit=1000):
-            run.add([stage.ref], [stage])
-            wait = run.stage(stage.ref).wait
-            if wait is not None and wait.takes(name):
-                items = self._store.page(ITEM, equal(workflow=run.id, ref=stage.ref, kind="wait"), by="id", limit=10)
-                step.resume(stage.ref, name, value)
-                return [*(Delete(ITEM, item) for item in items), *control.settled(self._store, run, step)]
-        return []
+    def _too_slow(self, record: WorkflowRecord) -> ConcurrencyError:
+        now = self.record(record.id)
+        return ConcurrencyError(
+            f"workflow {record.id} is changed by others all the time: read at version {record.version}, and found at "
+            f"{now.version}; try again later",
+            expected=(record.status, record.version),
+            found=(now.status, now.version),
+        )
+
+    def start_waiting(self, pipeline: str, *, limit: int | None = None) -> None:
+        """Let workflows of a pipeline begin that wait for their turn, if there is room. With `limit` so many run at
+        once from now on, until one is started with another limit.
+
+        That is done by whoever ends one, too. Raises WorkflowNotFoundError for a pipeline that has had no limit so far.
+        """
+        check_limit("limit", limit)
+        start_waiting(self._store, self._blueprints, pipeline, limit)
+
+    def place(self, id: str) -> int | None:
+        """Where a workflow that waits for others of its pipeline is in line: 1 is next; None for one that does not."""
+        return place_of(self._store, id)
 
     def stages(self, id: str) -> dict[str, WorkflowStatus]:
         """Where each stage of a workflow stands, in the order of its definition. Raises WorkflowNotFoundError."""
@@ -188,35 +316,66 @@ class Operating(Reading):
 
     def wait(self, id: str, timeout: float | None = None) -> WorkflowRecord:
         """The workflow once it has ended. Raises TimeoutError."""
-        if self._subscription is None:  # other processes end workflows, too
-            self._subscription = self._store.subscribe(WAKE, self._hear)
-        until = None if timeout is None else self._clock.monotonic() + timeout
-        while True:
+        if not self._subscriptions:  # other processes end workflows, too
+            self._subscriptions = [self._store.subscribe(topic, self._hear) for topic in (WAKE, ENDED)]
+        waiter = Waiter()
+        with self._ended:
+            self._waiters.setdefault(id, []).append(waiter)
+        try:
+            return self._wait(id, waiter, timeout)
+        finally:
             with self._ended:
+                others = self._waiters[id]
+                others.remove(waiter)
+                if not others:
+                    del self._waiters[id]
+
+    def _wait(self, id: str, waiter: Waiter, timeout: float | None) -> WorkflowRecord:
+        until = None if timeout is None else self._clock.monotonic() + timeout
+        record, in_time = self.record(id), True
+        while not WorkflowStatus(record.status).is_complete:
+            left = _POLL_S if until is None else min(_POLL_S, until - self._clock.monotonic())
+            if left <= 0:
+                raise TimeoutError(f"workflow {id} has not ended within {timeout:g} s; it is {record.status}")
+            with self._ended:
+                if not waiter.news:
+                    in_time = self._ended.wait(left)
+                waiter.news = False
+            if waiter.record is not None:
+                return waiter.record
+            # What goes on in this process is told when it ends; others only say that something has happened.
+            if not (in_time and any(worker.has(id) for worker in tuple(self._workers))):
                 record = self.record(id)
-                if WorkflowStatus(record.status).is_complete:
-                    return record
-                left = _POLL_S if until is None else min(_POLL_S, until - self._clock.monotonic())
-                if left <= 0:
-                    raise TimeoutError(f"workflow {id} has not ended within {timeout:g} s; it is {record.status}")
-                self._ended.wait(left)
+        return record
 
     def returned(self, record: WorkflowRecord) -> Any:
-        blueprint = self._blueprints.of([record.definition])[record.definition]
-        if blueprint.result is None:
-            return None
-        return resolve(blueprint.result, from_json(record.context), lambda ref: self._left(record.id, ref))
+        return result_of(self._store, self._blueprint(record), record)
 
-    def _left(self, id: str, ref: str) -> Any:
-        found = self._store.get(STAGE, [f"{id}.{ref}"])[0]
-        return None if found is None else from_json(found.outputs).get("result")
-
-    def _tell(self, record: WorkflowRecord) -> None:
+    def heard(self, record: WorkflowRecord) -> None:
+        """A workflow was changed here: whoever waits for it looks, and if it has ended its tasks are asked to stop."""
         if WorkflowStatus(record.status).is_complete:
             for worker in tuple(self._workers):
                 worker.cut(record.id, f"its workflow is {record.status}")
-        self._hear()
+            with self._ended:
+                waiters = self._waiters.get(record.id, ())
+                for waiter in waiters:
+                    waiter.record, waiter.news = record, True
+                if waiters:
+                    self._ended.notify_all()
 
     def _hear(self) -> None:
         with self._ended:
+            for waiters in self._waiters.values():
+                for waiter in waiters:
+                    waiter.news = True
             self._ended.notify_all()
+
+
+class Waiter:
+    """Somebody who waits for the end of a workflow: whether to look, and how it ended if that was told."""
+
+    __slots__ = ("news", "record")
+
+    def __init__(self) -> None:
+        self.news = False
+        self.record: WorkflowRecord | None = None

@@ -58,6 +58,10 @@ class Blueprint(NamedTuple):
     plan: Plan
     extras: Mapping[str, StageExtras]
     result: Binding | None
+    patches: tuple[str, ...] = ()
+    """What the code had that it was made by: see `patched`."""
+    dead_letter: bool = True
+    """Whether a run that fails for good leaves a dead letter."""
 
 
 def id_of(text: str) -> str:
@@ -81,6 +85,8 @@ def parse_blueprint(text: str) -> Blueprint:
         plan=Plan(Stages(stages), tuple(roots)),
         extras=_Extras({ref: _extras(stage) for ref, stage in found.items()}),
         result=document.get("result"),
+        patches=tuple(document.get("patches", ())),
+        dead_letter=document.get("dead_letter", True),
     )
 
 

@@ -11,6 +11,7 @@ ends when the row is gone. Who dies while he buries leaves a row that runs out, 
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -26,8 +27,10 @@ from holdfast.store.record import evolve
 from holdfast.workflows.records import ITEM, WORKER, ItemRecord, WorkerRecord
 from holdfast.workflows.settling import WAKE
 
-MOST_CRASHES: Final = 5
+MOST_CRASHES: Final = 10
+"""How many workers may die of a task, or beside it, before it fails."""
 _BATCH: Final = 500
+_log: Final = logging.getLogger("holdfast")
 
 
 class Sight(NamedTuple):
@@ -84,12 +87,15 @@ class Presence:
             self._record = self._id = None
             return False
 
+    @property
+    def is_lasting(self) -> bool:
+        """Whether there is a row of ours that will not run out soon."""
+        record = self._record
+        return record is not None and (record.due_at or 0) - self._store.now() >= self._ttl * 5e5
+
     def be_there(self) -> bool:
         """Have a row that will not run out soon, before something is ours; False as `show`."""
-        record = self._record
-        if record is None or (record.due_at or 0) - self._store.now() < self._ttl * 5e5:
-            return self.show()
-        return True
+        return self.is_lasting or self.show()
 
     def leave(self) -> None:
         """Take the row away. Nothing may be ours any more."""
@@ -99,7 +105,8 @@ class Presence:
                 try:
                     self._store.commit([Delete(WORKER, record)])
                 except Conflict:
-                    self._id = None  # somebody has buried us
+                    _log.warning("workflows: worker %s was declared dead, and has nothing to lose", self._id)
+                    self._id = None
 
     def bury(self, *, patient: bool = True) -> int:
         """Take the work away from everyone who is dead; how many items that were.

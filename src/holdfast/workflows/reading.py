@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from holdfast.errors import SchemaError, WorkflowNotFoundError
 from holdfast.machine.workflow import WorkflowStatus
@@ -14,11 +14,14 @@ from holdfast.store.port import FOREVER, Store
 from holdfast.store.query import Condition, Cursor, Where, among, equal
 from holdfast.store.record import Kind, Record
 from holdfast.workflows.assembly import assembled
+from holdfast.workflows.configs import Configs
+from holdfast.workflows.drifting import Drifting
 from holdfast.workflows.history import LogEntry, PastState, entries_of, state_after
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.plan import Blueprint
 from holdfast.workflows.records import EVENT, ITEM, STAGE, WORKFLOW, ItemRecord, WorkflowRecord
 from holdfast.workflows.runs import Blueprints
+from holdfast.workflows.serving import Stranded, stranded
 
 R = TypeVar("R", bound=Record)
 _PAGE: Final = 1000
@@ -42,6 +45,9 @@ class WorkflowSummary:
     start_time: datetime | None
     end_time: datetime | None
     reason: str | None
+    parent: str | None = None
+    """The workflow that has started it."""
+    pipeline: str | None = None
 
     @property
     def cursor(self) -> str:
@@ -70,9 +76,13 @@ class TaskInHand:
 class Reading:
     """The workflows of one store, to look at."""
 
-    def __init__(self, store: Store, blueprints: Blueprints) -> None:
+    def __init__(self, store: Store, blueprints: Blueprints, configs: Configs) -> None:
         self._store = store
         self._blueprints = blueprints
+        self.configs = configs
+        """What the engine was told."""
+        self.drifting = Drifting(store, configs)
+        self._page_size = configs.handler.default_page_size
 
     def find(
         self,
@@ -80,25 +90,27 @@ class Reading:
         status: WorkflowStatus | str | Collection[WorkflowStatus | str] | None = None,
         name: str | None = None,
         application: str | None = None,
+        parent: str | None = None,
+        pipeline: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         after: str | None = None,
-        limit: int = 100,
+        limit: int | None = None,
     ) -> list[WorkflowSummary]:
-        """Workflows, the newest first; both ends of the time are included.
+        """Workflows, the newest first, `default_page_size` of them; both ends of the time are included. `parent` is the
+        one that has started them.
 
         `after` is the `cursor` of the last one of the page before. Raises ValueError for what is no status or cursor.
         """
-        where: Where = equal(name=name, application=application)
+        where: Where = equal(name=name, application=application, parent=parent, pipeline=pipeline)
         if status is not None:
             where += (among("status", _statuses(status)),)
         if since is not None:
             where += (Condition("created_at", ">=", micros(since)),)
         if until is not None:
             where += (Condition("created_at", "<=", micros(until)),)
-        found = self._store.page(
-            WORKFLOW, where, by="created_at", descending=True, after=_cursor_of(after), limit=limit
-        )
+        most = self._page_size if limit is None else limit
+        found = self._store.page(WORKFLOW, where, by="created_at", descending=True, after=_cursor_of(after), limit=most)
         return [_summary(one) for one in found]
 
     def counts(self) -> dict[WorkflowStatus, int]:
@@ -118,7 +130,9 @@ class Reading:
             if again.version == record.version or reads == _MOST_READS:
                 break
             record = again
-        return assembled(record, self._blueprint(record), stages, items, self._canceled_by(record))
+        made = assembled(record, self._blueprint(record), stages, items, self._canceled_by(record))
+        made.config_values = self.drifting.values_of(from_json(record.about))
+        return made
 
     def work(self, id: str) -> list[TaskInHand]:
         """What is to be done for a workflow, and by whom it is done. Empty for one that has ended or is not there."""
@@ -146,6 +160,22 @@ class Reading:
         entries = (entry for one in _paged(self._store, EVENT, where) for entry in entries_of(one))
         return state_after(self._blueprint(record).plan.stages, entries)
 
+    def stranded(self, id: str | None = None, *, limit: int = 100) -> list[Stranded]:
+        """Work that is due and that no worker can take, what has waited longest first; of all workflows, or of one.
+
+        Workers say what they can do while they run; one that only looks in with `run_once` is not seen.
+        """
+        return stranded(self._store, limit, id)
+
+    @property
+    def blueprints(self) -> Blueprints:
+        """The definitions that are known here."""
+        return self._blueprints
+
+    def blueprint(self, id: str) -> Blueprint:
+        """The definition of a workflow. Raises WorkflowNotFoundError."""
+        return self._blueprint(self._record(id))
+
     def _record(self, id: str) -> WorkflowRecord:
         found = self._store.get(WORKFLOW, [id])[0]
         if found is None:
@@ -161,17 +191,21 @@ class Reading:
     def _canceled_by(self, record: WorkflowRecord) -> str | None:
         if record.status != WorkflowStatus.CANCELED:
             return None
-        last = self._store.get(EVENT, [_log_id(record.id, record.version)])[0]
-        events: list[dict[str, Any]] = [] if last is None else from_json(last.events)
-        return next((one.get("by") for one in events if one["type"] == "workflow_canceled"), None)
+        # It is among the last things that happened: only finalizers come after it.
+        for entry in _paged(self._store, EVENT, equal(workflow=record.id), descending=True):
+            for one in from_json(entry.events):
+                if one["type"] == "workflow_canceled":
+                    by: str | None = one.get("by")
+                    return by
+        return None
 
     def _all(self, kind: Kind[R], id: str) -> Iterator[R]:
         return _paged(self._store, kind, equal(workflow=id))
 
 
-def _paged(store: Store, kind: Kind[R], where: Where) -> Iterator[R]:
+def _paged(store: Store, kind: Kind[R], where: Where, *, descending: bool = False) -> Iterator[R]:
     after: Cursor | None = None
-    while found := store.page(kind, where, by="id", after=after, limit=_PAGE):
+    while found := store.page(kind, where, by="id", descending=descending, after=after, limit=_PAGE):
         yield from found
         if len(found) < _PAGE:
             return
@@ -205,7 +239,7 @@ def _summary(one: WorkflowRecord) -> WorkflowSummary:
     return WorkflowSummary(
         one.id, one.name, one.application, WorkflowStatus(one.status), one.version, one.queue, one.priority,
         one.idempotency_key, instant(one.created_at), maybe_instant(one.started_at), maybe_instant(one.ended_at),
-        one.reason,
+        one.reason, one.parent, one.pipeline,
     )  # fmt: skip
 
 

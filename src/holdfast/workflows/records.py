@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from holdfast.errors import WorkflowError
+from holdfast.machine.finalizer import FINALIZER
 from holdfast.machine.graph import Edges
 from holdfast.machine.run import Part, RunState, StagePlan, StageState, Wait
 from holdfast.machine.workflow import WorkflowStatus
@@ -26,7 +28,7 @@ class WorkflowRecord(NamedTuple):
     priority: int
     pipeline: str | None
     idempotency_key: str | None
-    parent: str | None  # the stage that it was started by
+    parent: str | None  # the workflow that it was started by; `about` names the stage
     live: int
     halts: int
     created_at: int
@@ -62,7 +64,9 @@ class ItemRecord(NamedTuple):
     due_at: int | None
     queue: str
     priority: int
-    kind: str  # run: call a task; wait, start, limit: a time is over
+    kind: str  # run: call a task; wait, start, limit: a time is over; child: a workflow that it started has ended;
+    # cancel, retry: the workflow that has started this one asks for it; message: somebody asks for something;
+    # finalize: clean up after a stage
     type: str  # the task's, or nothing
     owner: str | None
     workflow: str
@@ -72,6 +76,7 @@ class ItemRecord(NamedTuple):
     attempt: int
     crashes: int
     held: int | None = None  # when it will be due, once its workflow is paused no more
+    code: str | None = None  # the code version of its workflow, where it has one
 
 
 class DefinitionRecord(NamedTuple):
@@ -87,7 +92,7 @@ class DefinitionRecord(NamedTuple):
 class SignalRecord(NamedTuple):
     """A signal that came before anything waited for it."""
 
-    id: str
+    id: str  # with a dot and the ref at its end if it is for one stage only
     version: int
     due_at: int | None
     workflow: str
@@ -106,6 +111,86 @@ class EventRecord(NamedTuple):
     events: str  # JSON
 
 
+class MessageRecord(NamedTuple):
+    """What a message says; when it is due, and whose it is, says the item of the same id.
+
+    What nobody could do anything with is kept the same way, without an item: `dead_at` says since when.
+    """
+
+    id: str  # the message's own, a logical key
+    version: int
+    due_at: int | None
+    workflow: str
+    type: str  # a message's class; of a dead item its kind
+    payload: str  # JSON
+    attempts: int
+    max_attempts: int
+    created_at: int
+    dead_at: int | None
+    error: str | None
+
+
+class ProcessedRecord(NamedTuple):
+    """A message that was handled: its id is taken for as long as its workflow runs."""
+
+    id: str
+    version: int
+    due_at: int | None
+    workflow: str
+    handler: str
+    at: int
+
+
+class ConfigRecord(NamedTuple):
+    """A configuration that workflows were started with, by its fingerprint."""
+
+    id: str
+    version: int
+    due_at: int | None
+    at: int
+    fields: str  # JSON, without secrets
+
+
+class PipelineRecord(NamedTuple):
+    """Workflows of which only so many run at once. Its version orders their starts and ends."""
+
+    id: str
+    version: int
+    due_at: int | None
+    most: int
+    running: int
+    tickets: int  # how many have had to wait so far
+    keeps: int  # 0: who waits is cancelled when a newer one begins
+
+
+class WaitingRecord(NamedTuple):
+    """A workflow that waits for others of its pipeline to end."""
+
+    id: str  # the workflow's
+    version: int
+    due_at: int | None
+    pipeline: str
+    ticket: int
+
+
+class ScheduleRecord(NamedTuple):
+    """When a workflow is to be started again and again. `due_at` is the next tick; None while it is paused."""
+
+    id: str  # its name
+    version: int
+    due_at: int | None
+    workflow: str  # the name that it is known by
+    input: str  # JSON: args and kwargs
+    cron: str
+    timezone: str
+    overlap: str
+    catch_up: int
+    paused: int
+    created_at: int
+    last_tick: int | None = None  # the last one that was looked at
+    last_run: str | None = None  # the last workflow that it has started
+
+
 class WorkerRecord(NamedTuple):
     """Somebody who does work. `due_at` is when he counts as dead."""
 
@@ -117,40 +202,73 @@ class WorkerRecord(NamedTuple):
     about: str  # JSON
 
 
+FINALIZE: Final = "finalize"
+"""The kind of an item that outlives its stage and its workflow: their finalizers are to be run."""
+
+
+class ServingRecord(NamedTuple):
+    """What a worker that stays can do. `due_at` is until when it counts. Texts hold JSON."""
+
+    id: str
+    version: int
+    due_at: int | None
+    queues: str
+    tasks: str
+    versions: str | None  # those whose runs it takes; none: all
+
+
 WORKFLOW: Final = Kind(
     "workflow", WorkflowRecord,
     indexes=(Index((), "created_at"), Index(("status",), "created_at"), Index(("name",), "created_at"),
              Index(("parent",), "created_at"), Index(("pipeline",), "created_at")),
     unique=("idempotency_key",), tally=("status",),
 )  # fmt: skip
-STAGE: Final = Kind("workflow_stage", StageRecord, indexes=(Index(("workflow",), "id"),))
+# Stages are written with their workflow only, which is told from an earlier one that had its id.
+STAGE: Final = Kind("workflow_stage", StageRecord, indexes=(Index(("workflow",), "id"),), fresh_ids=True)
 ITEM: Final = Kind(
     "workflow_item",
     ItemRecord,
     indexes=(Index(("queue", "priority"), "due_at"), Index(("owner",), "id"), Index(("workflow",), "id")),
+    fresh_ids=True,
 )
 DEFINITION: Final = Kind("workflow_definition", DefinitionRecord)
 SIGNAL: Final = Kind("workflow_signal", SignalRecord, indexes=(Index(("workflow",), "id"),))
 EVENT: Final = Kind("workflow_event", EventRecord, indexes=(Index((), "at"), Index(("workflow",), "id")))
 WORKER: Final = Kind("worker", WorkerRecord, indexes=(Index((), "due_at"),))
+SERVING: Final = Kind("workflow_serving", ServingRecord)
+MESSAGE: Final = Kind(
+    "workflow_message", MessageRecord, indexes=(Index(("workflow",), "id"), Index((), "dead_at")),
+)  # fmt: skip
+PROCESSED: Final = Kind(
+    "workflow_processed", ProcessedRecord, indexes=(Index((), "at"), Index(("workflow",), "id"))
+)  # fmt: skip
+CONFIG: Final = Kind("workflow_config", ConfigRecord)
+PIPELINE: Final = Kind("workflow_pipeline", PipelineRecord)
+WAITING: Final = Kind("workflow_waiting", WaitingRecord, indexes=(Index(("pipeline",), "ticket"),))
+SCHEDULE: Final = Kind("workflow_schedule", ScheduleRecord, indexes=(Index((), "due_at"),))
 
 _MORE: Final = (
-    "activated", "bad", "children_left", "fired", "flawed", "good", "jumps", "reason", "skip_cause", "spawned", "told",
-    "unwanted",
+    "activated", "bad", "child", "children_left", "finalizers", "fired", "flawed", "good", "jumps", "keyed", "reason",
+    "resumes", "skip_cause", "spawned", "told", "unwanted",
 )  # fmt: skip
 """What is seldom other than it was at first."""
-KINDS: Final = (WORKFLOW, STAGE, ITEM, DEFINITION, SIGNAL, EVENT, WORKER)
+KINDS: Final = (
+    WORKFLOW, STAGE, ITEM, DEFINITION, SIGNAL, EVENT, WORKER, MESSAGE, PROCESSED, CONFIG, PIPELINE, WAITING, SCHEDULE,
+    FINALIZER, SERVING,
+)  # fmt: skip
+_more_of: Final = attrgetter(*_MORE)
 
 
 def stage_text(stage: StageState) -> str:
     """The state of a stage as JSON; what is as it was at first is left out."""
-    state: dict[str, Any] = {"v": 1, "part": stage.part.value, "at": stage.at, "edges": stage.edges}
-    state["tasks"] = [[t.status.value, t.attempt, t.started_at, t.ended_at, t.error] for t in stage.tasks]
+    # Words of an enumeration are texts to JSON, too.
+    state: dict[str, Any] = {"v": 1, "part": stage.part, "at": stage.at, "edges": stage.edges}
+    state["tasks"] = [[t.status, t.attempt, t.started_at, t.ended_at, t.error] for t in stage.tasks]
     if stage.wait is not None:
         state["wait"] = stage.wait
-    for name in _MORE:
-        if value := getattr(stage, name):
-            state[name] = value
+    more = _more_of(stage)
+    if any(more):
+        state |= {name: value for name, value in zip(_MORE, more, strict=True) if value}
     return plain_to_json(state)
 
 
@@ -177,9 +295,19 @@ def stage_state(plan: StagePlan, record: StageRecord) -> StageState:
     return stage
 
 
+def priority_of(record: WorkflowRecord) -> int:
+    """Workers ask for three priorities, each by its own index."""
+    return max(-1, min(1, record.priority))
+
+
 def run_state(record: WorkflowRecord) -> RunState:
     run = RunState()
     run.status = WorkflowStatus(record.status)
     run.live, run.halts, run.reason = record.live, record.halts, record.reason
     run.started_at, run.ended_at = record.started_at, record.ended_at
     return run
+
+
+def meant_for(signal: SignalRecord) -> str | None:
+    """The stage that a signal is for; None: any that waits for its name."""
+    return signal.id.partition(".")[2] or None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from inspect import iscoroutinefunction
 from typing import Any, TypeVar, overload
 
 from holdfast.errors import ConfigurationError, TaskNotFoundError
+from holdfast.workflows.effects import Effect, check_colour, effect_named
 from holdfast.workflows.faults import Fault, Faults, Judgement, Predicate
 from holdfast.workflows.task import FunctionTask, Task
 
@@ -20,19 +22,21 @@ class TaskRegistry:
 
     def __init__(self) -> None:
         self._tasks: dict[str, Any] = {}
+        self._effects: dict[str, Effect] = {}
         self._faults = Faults()
 
     @overload
-    def register(self, name: str, task: T, *, aliases: Iterable[str] = ()) -> T: ...
+    def register(self, name: str, task: T, *, aliases: Iterable[str] = (), effect: str | None = None) -> T: ...
     @overload
-    def register(self, name: str, *, aliases: Iterable[str] = ()) -> Callable[[T], T]: ...
-    def register(self, name: str, task: Any = None, *, aliases: Iterable[str] = ()) -> Any:
+    def register(self, name: str, *, aliases: Iterable[str] = (), effect: str | None = None) -> Callable[[T], T]: ...
+    def register(self, name: str, task: Any = None, *, aliases: Iterable[str] = (), effect: str | None = None) -> Any:
         """Register a class, an instance or a function of the stage, under a name and its aliases; also a decorator.
 
-        Raises ConfigurationError for something else, and for a name that is taken.
+        `effect` is what it does to the world, unless its class says so. Raises ConfigurationError for something else,
+        and for a name that is taken; WorkflowDefinitionError for an effect that does not fit.
         """
         if task is None:
-            return lambda given: self.register(name, given, aliases=aliases)
+            return lambda given: self.register(name, given, aliases=aliases, effect=effect)
         kept = _kept(name, task)
         names = [name, *aliases, *(task.aliases if _is_task(task) else ())]
         for one in names:
@@ -40,6 +44,10 @@ class TaskRegistry:
                 raise ConfigurationError(f"a task's name is a text, got {one!r}")
             if one in self._tasks and _given(self._tasks[one]) is not task:
                 raise ConfigurationError(f"a task named {one!r} is registered already; give this one another name")
+        declared = effect_named(name, effect or (task.effect if _is_task(task) else None))
+        check_colour(name, declared, iscoroutinefunction(getattr(task, "execute", task)))
+        if declared is not None:
+            self._effects.update(dict.fromkeys(names, declared))
         self._tasks.update(dict.fromkeys(names, kept))
         return task
 
@@ -52,6 +60,14 @@ class TaskRegistry:
             raise TaskNotFoundError(f"no task named {name!r} is registered; there are {there}") from None
         made: Task = found() if isinstance(found, type) else found
         return made
+
+    def hooked(self) -> list[str]:
+        """The tasks that have something to do when their stage is over."""
+        return [name for name, task in self._tasks.items() if any(hooks_of(task))]
+
+    def effect_of(self, name: str) -> Effect | None:
+        """What a task does to the world, if that was said."""
+        return self._effects.get(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._tasks
@@ -81,6 +97,12 @@ class TaskRegistry:
     def judge(self, error: BaseException) -> Judgement:
         """The same with what decided it, when to try again, and what to merge into the context first."""
         return self._faults.judge(error)
+
+
+def hooks_of(task: Any) -> tuple[bool, bool]:
+    """Whether a task, or a class of one, has an `on_cancel` and an `on_cleanup` of its own."""
+    kind: type[Task] = task if isinstance(task, type) else type(task)
+    return kind.on_cancel is not Task.on_cancel, kind.on_cleanup is not Task.on_cleanup
 
 
 def _is_task(task: Any) -> bool:

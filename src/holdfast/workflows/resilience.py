@@ -176,7 +176,7 @@ class ResilienceConfig(Configured):
     def get_bulkhead(self, task_type: str) -> BulkheadConfig:
         """The limits of a task type: its own, those listed under the name a variable can have, or the default ones."""
         listed = self.bulkheads_dict()
-        for name in (task_type, _NOT_A_NAME.sub("_", task_type.lower()), DEFAULT_TYPE):
+        for name in (task_type, variable_name(task_type), DEFAULT_TYPE):
             if name in listed:
                 return listed[name]
         return BulkheadConfig()
@@ -201,6 +201,11 @@ class ResilienceConfig(Configured):
                 found["circuit_window"] = variable, _setting(cls, "circuit_window").parsed(variable, str(window))
         config: Self = made(cls, found, bulkheads=_bulkheads_of(env))
         return config
+
+
+def variable_name(task_type: str) -> str:
+    """A task type as a variable can name it: `send-mail` is listed as `send_mail`."""
+    return _NOT_A_NAME.sub("_", task_type.lower())
 
 
 def _setting(kind: type[Configured], name: str) -> Setting:

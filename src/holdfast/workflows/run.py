@@ -3,47 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
-from holdfast.machine.run import Advance, Missing, StagePlan, StageState
+from holdfast.machine.instances import base_of
+from holdfast.machine.run import Advance, Cleanup, Missing, StageState
 from holdfast.store.codec import from_json, plain_to_json
+from holdfast.store.ids import new_record_id
 from holdfast.store.port import Change, Insert, Store, Swap
 from holdfast.workflows.judging import DataJudge
 from holdfast.workflows.plan import Blueprint
 from holdfast.workflows.records import (
     EVENT,
+    FINALIZE,
+    ITEM,
     STAGE,
     WORKFLOW,
     EventRecord,
+    ItemRecord,
     StageRecord,
     WorkflowRecord,
+    priority_of,
     run_state,
     stage_state,
     stage_text,
 )
 
+AHEAD: Final = 32
+"""How many stages are read at once, if they are needed one after the other."""
+
 
 class Run:
-    """A workflow. `is_new` before anything of it is stored.
+    """A workflow. `is_new` before anything of it is stored; `strict`: outputs that clash are an error.
 
     States are changed in place by the machine; `forget` throws away what was not stored.
     """
 
-    def __init__(self, record: WorkflowRecord, blueprint: Blueprint, *, is_new: bool = False) -> None:
+    def __init__(
+        self, record: WorkflowRecord, blueprint: Blueprint, *, is_new: bool = False, strict: bool = False
+    ) -> None:
         self.record = record
         self.blueprint = blueprint
         self.state = run_state(record)
         self.about = record.about
         """JSON: what is told of it, to be stored with the next step."""
         self.is_new = is_new
-        self.held = 0
-        """How many items of it this worker has."""
-        self._stages: dict[str, StageState] = {}
+        self.knows_all = is_new
+        """Whether every stage that something has happened to is here: the others are as the definition says."""
+        self._stages = _Stages(self)
         self._records: dict[str, StageRecord] = {}
         self._inputs: dict[str, Any] | None = None
-        self.judge = DataJudge(blueprint, lambda: self.inputs, self._found)
-        if is_new:
-            self._stages = {ref: self._fresh(plan) for ref, plan in blueprint.plan.stages.items()}
+        self.judge = DataJudge(blueprint, lambda: self.inputs, self._found, strict=strict)
 
     @property
     def id(self) -> str:
@@ -56,6 +65,11 @@ class Run:
             found = self._inputs = from_json(self.record.context)
         return found
 
+    @property
+    def code(self) -> str | None:
+        """The code version that it was started with, where one was named."""
+        return from_json(self.about).get("code_version") if '"code_version"' in self.about else None
+
     def advance(self, now: int) -> Advance:
         """A step of the machine over the states that are here."""
         return Advance(self.blueprint.plan, self.state, self._stages, now, self.judge)
@@ -66,16 +80,50 @@ class Run:
     def stage(self, ref: str) -> StageState:
         return self._stages[ref]
 
-    def _found(self, ref: str) -> StageState:
-        found = self._stages.get(ref)
-        if found is None:
-            raise Missing(ref)
-        return found
+    def key_of(self, ref: str, at: int) -> str:
+        """The idempotency key of a task. The stage must be here, and the one that it is an instance of."""
+        stage = self._stages[ref]
+        if (base := base_of(ref)) != ref:
+            ref = f"{base}#{self._stages[base].key_incarnation}.{ref.rpartition('.')[2]}"
+        return f"{self.record.id}.{ref}.{stage.key_incarnation}.{at}"
 
-    def _fresh(self, plan: StagePlan) -> StageState:
+    def version_of(self, ref: str) -> int:
+        """The version of a stage's record; 0 for one that nothing has happened to."""
+        found = self._records.get(ref)
+        return 0 if found is None else found.version
+
+    def stored_stage(self, ref: str) -> StageRecord | None:
+        """A stage as it was stored last, if it was read or stored here."""
+        return self._records.get(ref)
+
+    def _found(self, ref: str) -> StageState:
+        try:
+            return self._stages[ref]
+        except KeyError:
+            raise Missing(ref) from None
+
+    def ahead(self, refs: Iterable[str]) -> list[str]:
+        """What is not here of these stages and of those that hear of their ends, and then some that come later: so a
+        chain of stages is read in a few goes."""
+        plan, near = self.blueprint.plan.stages, list(refs)
+        for ref in [*near]:
+            near += plan[ref].after
+            if (parent := plan[ref].parent) is not None:
+                near.append(parent)
+        lacking = dict.fromkeys(ref for ref in near if ref not in self._stages)
+        if lacking:
+            for ref in near:  # which grows
+                if len(lacking) >= AHEAD:
+                    break
+                more = [one for one in plan[ref].after if one not in self._stages and one not in lacking]
+                lacking |= dict.fromkeys(more)
+                near += more
+        return list(lacking)
+
+    def fresh(self, ref: str) -> StageState:
         """A stage that nothing has happened to."""
-        stage = StageState(plan)
-        model = self.blueprint.extras[plan.ref].model
+        stage = StageState(self.blueprint.plan.stages[ref])
+        model = self.blueprint.extras[ref].model
         if model is not None:
             stage.context = dict(model.get("context") or {})
         return stage
@@ -86,17 +134,19 @@ class Run:
     def add(self, refs: Sequence[str], records: Sequence[StageRecord | None]) -> None:
         """States that were read; a stage that nothing has happened to has no record."""
         for ref, record in zip(refs, records, strict=True):
-            plan = self.blueprint.plan.stages[ref]
             if record is None:
-                self._stages[ref] = self._fresh(plan)
+                self._stages[ref] = self.fresh(ref)
             else:
                 self._records[ref] = record
-                self._stages[ref] = stage_state(plan, record)
+                self._stages[ref] = stage_state(self.blueprint.plan.stages[ref], record)
 
     def read(self, store: Store, refs: Iterable[str]) -> None:
-        lacking = self.lacks(refs)
-        if lacking:
-            self.add(lacking, store.get(STAGE, self.ids_of(lacking)))
+        if lacking := self.lacks(refs):
+            self._have(store, lacking)
+
+    def _have(self, store: Store, lacking: list[str]) -> None:
+        found = [None] * len(lacking) if self.knows_all else store.get(STAGE, self.ids_of(lacking))
+        self.add(lacking, found)
 
     def changes(self, step: Advance) -> tuple[list[Change], WorkflowRecord, dict[str, StageRecord]]:
         """What is to be stored of a step, and the records as they will be then."""
@@ -112,16 +162,43 @@ class Run:
             before = self._records.get(ref)
             records[ref] = after = StageRecord(
                 f"{old.id}.{ref}", 1 if before is None else before.version + 1, None, old.id, ref, stage.status.value,
-                stage.incarnation, stage.started_at, stage.ended_at, stage_text(stage), plain_to_json(stage.context),
-                plain_to_json(stage.outputs),
+                stage.incarnation, stage.started_at, stage.ended_at, stage_text(stage), _text(stage.context),
+                _text(stage.outputs),
             )  # fmt: skip
             changes.append(Insert(STAGE, after) if before is None else Swap(STAGE, before, after))
         log = EventRecord(f"{old.id}.{new.version:09d}", 1, None, old.id, step.now, plain_to_json(step.events))
         changes.append(Insert(EVENT, log))
+        changes += [self._finalize(step, cleanup) for cleanup in step.cleanups]
         return changes, new, records
+
+    def _finalize(self, step: Advance, cleanup: Cleanup) -> Change:
+        """An item for anybody, also when the workflow is paused or over."""
+        record, (ref, incarnation, cut) = self.record, cleanup
+        item = ItemRecord(
+            new_record_id(step.now), 1, step.now, record.queue, priority_of(record), FINALIZE, "", None, record.id, ref,
+            incarnation, cut, 1, 0,
+        )  # fmt: skip
+        return Insert(ITEM, item)
 
     def stored(self, record: WorkflowRecord, records: dict[str, StageRecord]) -> None:
         """The changes of a step are in the store."""
         self.record = record
         self._records.update(records)
         self.is_new = False
+
+
+def _text(value: dict[str, Any]) -> str:
+    return plain_to_json(value) if value else "{}"
+
+
+class _Stages(dict[str, StageState]):
+    """The states that are here. One that is not, and has no record, is made when somebody asks."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __missing__(self, ref: str) -> StageState:
+        if not self._run.knows_all:
+            raise KeyError(ref)
+        stage = self[ref] = self._run.fresh(ref)
+        return stage

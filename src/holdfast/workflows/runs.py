@@ -10,10 +10,12 @@ from typing import Any, Final
 from holdfast.store.codec import to_json
 from holdfast.store.port import Store
 from holdfast.workflows.plan import Blueprint, id_of, parse_blueprint
-from holdfast.workflows.records import DEFINITION, WORKFLOW, WorkflowRecord
+from holdfast.workflows.records import DEFINITION, STAGE, WORKFLOW, WorkflowRecord
 from holdfast.workflows.run import Run
 
 MOST: Final = 2000
+MOST_MADE: Final = 64
+"""How many definitions are known again without making their text."""
 _log: Final = logging.getLogger("holdfast")
 
 
@@ -23,6 +25,7 @@ class Blueprints:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: OrderedDict[str, Blueprint] = OrderedDict()
+        self._made: dict[str, Blueprint] = {}
 
     def add(self, blueprint: Blueprint) -> None:
         self._known[blueprint.id] = blueprint
@@ -35,8 +38,15 @@ class Blueprints:
     def made_from(self, document: Mapping[str, Any]) -> Blueprint:
         """The blueprint of a definition, the one that is here already if there is one. It is not added: whoever stores
         it does that."""
-        text = to_json(dict(document))
-        return self._known.get(id_of(text)) or parse_blueprint(text)
+        form = repr(document)  # of what JSON holds, each value has a word of its own
+        made = self._made.get(form)
+        if made is None:
+            text = to_json(dict(document))
+            made = self._known.get(id_of(text)) or parse_blueprint(text)
+            if len(self._made) >= MOST_MADE:
+                self._made.clear()
+            self._made[form] = made
+        return made
 
     def of(self, ids: Iterable[str]) -> dict[str, Blueprint]:
         wanted = set(ids)
@@ -54,9 +64,10 @@ class Blueprints:
 class Runs:
     """A cache. Whoever finds out that one of them has changed forgets it. Used by one thread at a time."""
 
-    def __init__(self, store: Store, blueprints: Blueprints) -> None:
+    def __init__(self, store: Store, blueprints: Blueprints, *, strict: bool = False) -> None:
         self._store = store
-        self._blueprints = blueprints
+        self._strict = strict
+        self.blueprints = blueprints
         self._runs: OrderedDict[str, Run] = OrderedDict()
 
     def get(self, id: str) -> Run | None:
@@ -86,6 +97,20 @@ class Runs:
         for run in self._made([one for one in found if (had := self._runs.get(one.id)) is None or had.record != one]):
             self.add(run)
 
+    def meet(self, wanted: Iterable[tuple[str, Iterable[str]]]) -> None:
+        """Have these stages of workflows that are here, and those that hear of their ends; one question for all."""
+        asked: list[tuple[Run, list[str]]] = []
+        for id, refs in wanted:
+            run = self._runs.get(id)
+            if run is not None and not run.knows_all and (lacking := run.ahead(refs)):
+                asked.append((run, lacking))
+        if asked:
+            found = self._store.get(STAGE, [one for run, refs in asked for one in run.ids_of(refs)])
+            at = 0
+            for run, refs in asked:
+                run.add(refs, found[at : at + len(refs)])
+                at += len(refs)
+
     def read_with(self, id: str, refs: Iterable[str]) -> Run | None:
         """The workflow as it is stored, with these stages and whatever is next to them."""
         self.read((id,))
@@ -101,5 +126,9 @@ class Runs:
         return run
 
     def _made(self, records: list[WorkflowRecord]) -> list[Run]:
-        blueprints = self._blueprints.of(record.definition for record in records)
-        return [Run(record, blueprints[record.definition]) for record in records if record.definition in blueprints]
+        blueprints = self.blueprints.of(record.definition for record in records)
+        return [
+            Run(record, blueprints[record.definition], strict=self._strict)
+            for record in records
+            if record.definition in blueprints
+        ]

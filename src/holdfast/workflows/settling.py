@@ -4,7 +4,7 @@ Whoever has something to settle puts it here. The first one to come writes, for 
 under way collects the next one, and nobody waits for a commit of his own.
 
 What cannot be written in common is written workflow by workflow, then one by one. A settlement that cannot be written
-at all fails its task; if not even that can be written, its item is put aside as `dead`, and holds up nobody else.
+at all fails its task; if not even that can be written, its item is put among the dead ones, and holds up nobody else.
 """
 
 from __future__ import annotations
@@ -13,28 +13,31 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.core.redact import redact
 from holdfast.errors import Conflict, StoreError
 from holdfast.machine.run import Advance, Missing, Work
-from holdfast.machine.workflow import COMPLETE, WorkflowStatus
+from holdfast.machine.workflow import COMPLETE
 from holdfast.store.codec import from_json
 from holdfast.store.ids import new_record_id
 from holdfast.store.port import Change, Delete, Insert, Store, Swap
 from holdfast.store.query import equal
-from holdfast.store.record import evolve
+from holdfast.workflows.beginning import First
+from holdfast.workflows.burial import buried
 from holdfast.workflows.ending import end_all
-from holdfast.workflows.items import dropped_items
-from holdfast.workflows.records import ITEM, SIGNAL, WORKFLOW, ItemRecord, StageRecord, WorkflowRecord
+from holdfast.workflows.following import CONTROL, RETRY, followed
+from holdfast.workflows.items import HELD, dropped_items, made_items
+from holdfast.workflows.lines import hold_back
+from holdfast.workflows.records import ITEM, SIGNAL, WORKFLOW, ItemRecord, StageRecord, WorkflowRecord, meant_for
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Runs
 
 WAKE: Final = "workflows"
-DEAD: Final = "dead"
-"""The kind of an item that nothing can be done with; `due_at` and `owner` are None."""
-TRIES: Final = 5
-"""How often a workflow that others change at the same time is read and written again, before it has to wait."""
+"""Told when there is something to do for whoever has time."""
+ENDED: Final = "workflows.ended"
+"""Told when a workflow has ended, and there is nothing to do."""
+_TURN_S: Final = 0.1
 _log: Final = logging.getLogger("holdfast")
 
 
@@ -49,6 +52,7 @@ class Prepared(NamedTuple):
     """A step of one workflow, before it is stored."""
 
     run: Run
+    step: Advance
     changes: list[Change]
     record: WorkflowRecord
     records: dict[str, StageRecord]
@@ -58,11 +62,33 @@ class Prepared(NamedTuple):
 
 
 Groups = dict[str, list[Settlement]]
+Stored = Callable[[Run, list[dict[str, Any]]], None]
+Ending = Callable[[Run, Advance], list[Change]]
+"""What is to be stored together with the end of a workflow."""
+
+
+class Beginning:
+    """New workflows that are to be stored. `written` is locked until they are, or cannot be."""
+
+    __slots__ = ("error", "firsts", "is_stored", "written")
+
+    def __init__(self, firsts: Sequence[First]) -> None:
+        self.firsts = firsts
+        self.is_stored = False
+        self.error: Exception | None = None
+        self.written = threading.Lock()
+        self.written.acquire()
+
+    def close(self, *, is_stored: bool = False, error: Exception | None = None) -> None:
+        self.is_stored, self.error = is_stored, error
+        self.written.release()
 
 
 class Settling:
-    """`room` says how many more items of a task type we want. `hand_out` gets the items that go on with us; `settled`
-    hears which ones are done with, `told` of workflows that have ended."""
+    """`room` says how many more items of a task type we want, `may_own` whether what is new may be ours. `hand_out`
+    gets the items that go on with us; `settled` hears which ones are done with, `told` of workflows that have ended. A
+    workflow that others change at the same time is read and written again `retries` times before it has to wait.
+    `ending` says what is stored with their end; `stored` hears what logs say."""
 
     def __init__(
         self,
@@ -71,20 +97,31 @@ class Settling:
         *,
         owner: Callable[[], str],
         room: Callable[[str], int],
+        may_own: Callable[[], bool],
         hand_out: Callable[[Sequence[tuple[ItemRecord, Run]]], None],
         settled: Callable[[Sequence[ItemRecord]], None],
         told: Callable[[WorkflowRecord], None],
+        ending: Ending = lambda run, step: [],
+        retries: int = 3,
+        stored: Stored = lambda run, events: None,
     ) -> None:
         self._store = store
         self._runs = runs
+        self._tries = retries + 1
         self._owner = owner
         self._room = room
+        self._may_own = may_own
         self._hand_out = hand_out
         self._settled = settled
         self._told = told
+        self._report = stored
+        self._ending = ending
         self._waiting: deque[Settlement] = deque()
+        self._new: deque[Beginning] = deque()
         self._later: list[Settlement] = []
+        self._changed: deque[str] = deque()
         self._over: list[WorkflowRecord] = []
+        self._stored: list[tuple[Run, list[dict[str, Any]]]] = []
         self.writing = threading.Lock()
         """Whoever holds it may look at runs and change them."""
 
@@ -92,10 +129,34 @@ class Settling:
         """Have it settled by whoever flushes next."""
         self._waiting.append(settlement)
 
+    def begin(self, firsts: Sequence[First], again: Callable[[], bool]) -> bool:
+        """Store new workflows, together with what else is to be written, and take up what comes first of them.
+
+        False: nothing is stored, for one of them is there already. Raises StoreError. `again` as for `flush`.
+        """
+        new = Beginning(firsts)
+        self._new.append(new)
+        while True:
+            try:
+                self.flush(again)
+            except StoreError:
+                if new.error is None:
+                    raise
+            # Whoever writes for us may have to give up before it is our turn: then we write.
+            if new.written.acquire(timeout=_TURN_S):
+                break
+        if new.error is not None:
+            raise new.error
+        return new.is_stored
+
+    def heard(self, workflow: str) -> None:
+        """Somebody else in this process has changed a workflow: it is read before it is written again."""
+        self._changed.append(workflow)
+
     @property
     def waits(self) -> bool:
         """Whether there is something to write."""
-        return bool(self._waiting or self._later)
+        return bool(self._waiting or self._later or self._new)
 
     def take_up(self) -> None:
         """Try again what others were in the way of."""
@@ -103,42 +164,63 @@ class Settling:
             self._waiting.extend(self._later)
             self._later.clear()
 
-    def flush(self) -> None:
-        """Write what waits, unless somebody else does. Raises StoreError; what could not be written waits on."""
+    def flush(self, again: Callable[[], bool] = lambda: True) -> None:
+        """Write what waits, unless somebody else does. `again` is asked before what came meanwhile is written, too:
+        False leaves it to others.
+
+        Raises StoreError; what could not be written waits on.
+        """
         # Who finds the lock taken may go: its holder looks again after he has let go.
-        while self._waiting and self.writing.acquire(blocking=False):
+        began = False
+        while (self._waiting or self._new) and not (began and not again()) and self.writing.acquire(blocking=False):
+            began = True
             try:
                 self._write_all()
             finally:
                 over, self._over = self._over, []
+                stored, self._stored = self._stored, []
                 self.writing.release()
+                for run, events in stored:
+                    self._report(run, events)
                 for record in over:  # tasks that are asked to stop may do something about it: not under our lock
                     self._told(record)
 
     def _write_all(self) -> None:
+        while self._changed:
+            self._runs.forget((self._changed.popleft(),))
         batch: list[Settlement] = []
         while self._waiting:
             batch.append(self._waiting.popleft())
+        new: list[Beginning] = []
+        while self._new:
+            new.append(self._new.popleft())
         groups = _by_workflow(batch)
         try:
-            self._write(groups)
-        except BaseException:
+            self._write(groups, new)
+        except BaseException as error:
             # Memory may be ahead of what is stored.
             self._runs.forget(groups)
             self._waiting.extendleft(reversed([one for group in groups.values() for one in group]))
+            for one in new:
+                one.close(error=error if isinstance(error, Exception) else StoreError("the one who wrote was stopped"))
             raise
 
-    def _write(self, groups: Groups) -> None:
-        """Takes out of `groups` what is done with."""
+    def _write(self, groups: Groups, new: list[Beginning]) -> None:
+        """Takes out of `groups` and `new` what is done with."""
         try:
             self._runs.read(groups)
+            self._runs.meet(refs_of(one.item for group in groups.values() for one in group).items())
             steps = [self._prepare(self._present(id), group) for id, group in groups.items()]
+            taken: Counter[str] = Counter()
+            steps += [self._first(*first, taken) for one in new for first in one.firsts]
             self._commit(steps)
         except StoreError:
             raise
         except Exception:
             # One of them is in the way: somebody else has changed it, or it cannot be. From what is stored, each for
             # itself.
+            while new:
+                new.pop().close()
             self._runs.forget(groups)
             for id in list(groups):
                 self._later += self._write_alone(id, groups[id])
@@ -146,11 +228,28 @@ class Settling:
             return
         done = [one.item for group in groups.values() for one in group]
         groups.clear()
+        while new:
+            new.pop().close(is_stored=True)
         self._settled(done)
+
+    def _first(self, run: Run, step: Advance, taken: Counter[str]) -> Prepared:
+        """The first step of a new workflow. We take what we have room for, besides what was taken before."""
+        kept, may_own = list[ItemRecord](), self._may_own()
+        changes: list[Change] = []
+        for item in made_items(run, step):
+            is_due = item.due_at is not None and item.due_at <= step.now
+            if may_own and is_due and self._room(item.type) > taken[item.type]:
+                taken[item.type] += 1
+                item = item._replace(owner=self._owner(), due_at=None)
+                kept.append(item)
+            changes.append(Insert(ITEM, item))
+        more, record, records = run.changes(step)
+        shared = len(kept) < len(changes)
+        return Prepared(run, step, changes + more, record, records, kept, shared, run.state.status.is_complete)
 
     def _write_alone(self, id: str, group: list[Settlement]) -> list[Settlement]:
         """Gives what has to wait."""
-        for _ in range(TRIES):
+        for _ in range(self._tries):
             group = self._still_ours(group)
             if not group:
                 return []
@@ -192,28 +291,57 @@ class Settling:
         except Exception as worse:
             self._runs.forget((id,))
             _log.exception("workflow %s, stage %s: put aside", id, ref, exc_info=worse)
-            self.put_aside(one.item)
+            self.put_aside(one.item, worse)
         self._settled([one.item])
         return []
 
-    def put_aside(self, item: ItemRecord) -> None:
+    def write_within(self, connection: Any, one: Settlement) -> Prepared:
+        """Write one settlement in a transaction of the caller's; what goes on is for anybody.
+
+        Raises Conflict if the item is somebody else's by now, or others change the workflow all the time.
+        """
+        acted: list[Advance] = []
+
+        def act(step: Advance) -> None:
+            acted.append(step)
+            one.act(step)
+
+        id, tries = one.item.workflow, 0
+        while self._store.get(ITEM, [one.item.id])[0] == one.item:
+            self._runs.forget((id,))
+            self._runs.read((id,))
+            acted.clear()
+            prepared = self._prepare(self._present(id), [one._replace(act=act)])
+            if not acted:
+                break  # the stage has ended or begun anew, and wants nothing of it
+            try:
+                following = followed(self._store, self._runs.blueprints, [(prepared.run, prepared.step)])
+                self._store.commit([*prepared.changes, *following.changes], wake=WAKE, connection=connection)
+            except Conflict:
+                tries += 1
+                if tries == self._tries:
+                    raise
+                continue
+            return prepared
+        raise Conflict(f"item {one.item.id} of workflow {id} is not ours any more")
+
+    def put_aside(self, item: ItemRecord, error: Exception) -> None:
         """Nothing can be done with an item: of a workflow that is gone it goes, too; otherwise somebody has to look."""
         gone = self._store.get(WORKFLOW, [item.workflow])[0] is None
-        aside = evolve(item, kind=DEAD, owner=None, due_at=None)
         try:
-            self._store.commit([Delete(ITEM, item) if gone else Swap(ITEM, item, aside)])
+            self._store.commit([Delete(ITEM, item)] if gone else buried(item, error, self._store.now()))
         except Conflict:
             pass  # it is somebody else's by now
 
     def _present(self, id: str) -> Run:
         run = self._runs.get(id)
         if run is None:
-            raise LookupError(f"workflow {id}, or its definition, cannot be read")
+            raise unreadable(id)
         return run
 
     def _prepare(self, run: Run, group: list[Settlement]) -> Prepared:
         now = self._store.now()
-        needed: dict[str, None] = dict.fromkeys(one.item.ref for one in group)
+        needed: dict[str, None] = dict.fromkeys(one.item.ref for one in group if one.item.kind not in CONTROL)
         while True:
             step = run.advance(now)
             changes: list[Change] = []
@@ -222,12 +350,13 @@ class Settling:
             try:
                 for one in group:
                     before = len(step.work)
-                    if run.state.status.is_complete or _is_stale(one.item, step):
+                    if _is_over(run, one.item) or _is_stale(one.item, step):
                         changes.append(Delete(ITEM, one.item))
                         continue
                     if one.item.kind == "run":
                         step.stage(one.item.ref).tasks[one.item.at].attempt = one.item.attempt
                     one.act(step)
+                    hold_back(self._store, run, step)
                     changes += self._early_signal(run, step, before)
                     shared |= self._items(run, one.item, step.work[before:], now, changes, kept)
                 if step.cancels:  # nothing goes on
@@ -249,8 +378,11 @@ class Settling:
                     raise
                 run = found
                 continue
+            if run.state.status.is_complete:
+                changes += self._ending(run, step)
             more, record, records = run.changes(step)
-            return Prepared(run, changes + more, record, records, kept, shared, run.state.status.is_complete)
+            shared |= bool(step.cleanups)
+            return Prepared(run, step, changes + more, record, records, kept, shared, run.state.status.is_complete)
 
     def _items(
         self, run: Run, item: ItemRecord, works: Sequence[Work], now: int, changes: list[Change], kept: list[ItemRecord]
@@ -265,7 +397,7 @@ class Settling:
         taken[item.type] -= 1  # the one that is settled makes room
         for number, work in enumerate(works):
             type = "" if work.waits else run.blueprint.plan.stages[work.ref].tasks[work.at].type
-            held = run.state.status is WorkflowStatus.PAUSED
+            held = run.state.status in HELD
             mine = not held and work.delay is not None and work.delay <= 0 and self._room(type) > taken[type]
             due = None if mine or work.delay is None else now + round(work.delay * 1e6)
             taken[type] += mine
@@ -275,7 +407,7 @@ class Settling:
                 item.id if number == 0 else new_record_id(now), item.version + 1 if number == 0 else 1,
                 None if held else due, item.queue, item.priority, work.kind, type, self._owner() if mine else None,
                 item.workflow, work.ref, run.stage(work.ref).incarnation, work.at,
-                item.attempt + work.costs if again else 1, 0, due if held else None,
+                item.attempt + work.costs if again else 1, 0, due if held else None, item.code,
             )  # fmt: skip
             changes.append(Swap(ITEM, item, next) if number == 0 else Insert(ITEM, next))
             if mine:
@@ -291,7 +423,7 @@ class Settling:
         if wait is None or wait.signal is None:
             return []
         for signal in self._store.page(SIGNAL, equal(workflow=run.id), by="id", limit=1000):
-            if wait.takes(signal.name):
+            if wait.takes(signal.name) and meant_for(signal) in (None, stage.plan.ref):
                 del step.work[before:]
                 step.resume(stage.plan.ref, signal.name, from_json(signal.value))
                 return [Delete(SIGNAL, signal)]
@@ -301,19 +433,48 @@ class Settling:
         changes = [change for step in steps for change in step.changes]
         if not changes:
             return
-        self._store.commit(changes, wake=WAKE if any(step.shared or step.over for step in steps) else None)
+        following = followed(self._store, self._runs.blueprints, [(step.run, step.step) for step in steps])
+        changes += following.changes
+        shared = following.changes or any(step.shared for step in steps)
+        wake = WAKE if shared else ENDED if any(step.over for step in steps) else None
+        self._store.commit(in_order(changes), wake=wake)
+        for blueprint in following.blueprints:
+            self._runs.blueprints.add(blueprint)
         handed: list[tuple[ItemRecord, Run]] = []
         for step in steps:
             step.run.stored(step.record, step.records)
+            self._stored.append((step.run, step.step.events))
             if step.over:
                 self._runs.forget((step.run.id,))
                 self._over.append(step.record)
+            elif step.kept:
+                self._runs.add(step.run)
             handed += [(item, step.run) for item in step.kept]
         self._hand_out(handed)
 
 
+def unreadable(id: str) -> LookupError:
+    return LookupError(f"workflow {id}, or its definition, cannot be read")
+
+
+def in_order(changes: list[Change]) -> list[Change]:
+    """Changes of several workflows by their form: what is of one form goes in one statement."""
+    return sorted(changes, key=_form)
+
+
+def _form(change: Change) -> tuple[str, str]:
+    return change.kind.name, type(change).__name__
+
+
+def _is_over(run: Run, item: ItemRecord) -> bool:
+    """Whether there is nothing to do any more in its workflow."""
+    return run.state.status.is_complete and item.kind != RETRY
+
+
 def _is_stale(item: ItemRecord, step: Advance) -> bool:
     """Whether the stage has ended, or begun anew, since the item was made."""
+    if item.kind in CONTROL:
+        return False
     stage = step.stage(item.ref)
     return stage.incarnation != item.incarnation or stage.status in COMPLETE
 
@@ -331,3 +492,13 @@ def _by_workflow(batch: Iterable[Settlement]) -> Groups:
     for one in batch:
         groups.setdefault(one.item.workflow, []).append(one)
     return groups
+
+
+def refs_of(items: Iterable[ItemRecord]) -> dict[str, list[str]]:
+    """The stages that items are of, by workflow; some are of a workflow as a whole."""
+    found: dict[str, list[str]] = {}
+    for item in items:
+        refs = found.setdefault(item.workflow, [])
+        if item.ref:
+            refs.append(item.ref)
+    return found

@@ -6,37 +6,68 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
 from functools import partial
 from typing import Any, Final
 
 from holdfast.core.clock import Clock
 from holdfast.core.redact import redact
 from holdfast.errors import Conflict, StoreError, TaskError
-from holdfast.machine.run import Advance, Missing, Work
-from holdfast.machine.workflow import WorkflowStatus
+from holdfast.machine.finalizer import FinalizerForm
+from holdfast.machine.instances import base_of
+from holdfast.machine.restart import retry
+from holdfast.machine.run import Advance, Work
+from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.port import Store, Swap
 from holdfast.store.query import Condition, among, equal
 from holdfast.store.record import evolve
+from holdfast.workflows.beginning import First, Wanted
 from holdfast.workflows.binding import resolve, sources
-from holdfast.workflows.calling import Call, described
+from holdfast.workflows.burial import MESSAGES
+from holdfast.workflows.calling import Breed, Call, Doable, described
+from holdfast.workflows.children import SubWorkflow, joining, offspring
+from holdfast.workflows.circuits import WorkflowCircuitFactory
+from holdfast.workflows.cleaning import Cleaning
+from holdfast.workflows.configs import Configs
+from holdfast.workflows.crew import Crew
+from holdfast.workflows.effects import Effect
 from holdfast.workflows.execution import BulkheadLimits
+from holdfast.workflows.finalizers import FinalizerRegistry
+from holdfast.workflows.finalizing import PREFIX
+from holdfast.workflows.following import CANCEL, CONTROL, JOIN
 from holdfast.workflows.functions import TaskFunction
+from holdfast.workflows.guarded import way_of
 from holdfast.workflows.hands import Hands, WorkerLimits
+from holdfast.workflows.isolation import IsolatedTask, ProcessIsolation
+from holdfast.workflows.items import HELD
+from holdfast.workflows.parking import Parking
 from holdfast.workflows.plan import StageExtras
 from holdfast.workflows.presence import MOST_CRASHES, Presence
-from holdfast.workflows.records import ITEM, ItemRecord, WorkflowRecord
-from holdfast.workflows.registry import TaskRegistry
+from holdfast.workflows.pruning import BATCH, prune
+from holdfast.workflows.records import FINALIZE, ITEM, WAITING, ItemRecord, WorkflowRecord
+from holdfast.workflows.registry import TaskRegistry, hooks_of
+from holdfast.workflows.reporting import Reporter
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints, Runs
-from holdfast.workflows.settling import WAKE, Settlement, Settling
-from holdfast.workflows.stage_tasks import StageTask, shown
+from holdfast.workflows.serving import Serving, tidy
+from holdfast.workflows.settling import WAKE, Ending, Prepared, Settlement, Settling, refs_of, unreadable
+from holdfast.workflows.stage_tasks import StageTask, read_shown
+from holdfast.workflows.starting import start_waiting
+from holdfast.workflows.ticker import Ticker
+from holdfast.workflows.ticking import Ticking
+from holdfast.workflows.transactions import SessionsOf, Transactions
+from holdfast.workflows.waiting import BUILT_IN
 
 PRIORITIES: Final = (1, 0, -1)
 MOST_CLAIMED: Final = 500
-ORPHANS_S: Final = 60.0
-"""How often to look for items whose owner has no row."""
+RECOVER_S: Final = 60.0
+"""How often to look for items whose owner has no row, and for workflows that lack one."""
+PRUNE_S: Final = 3600.0
+"""How often to look for workflows that are old enough to go."""
 LONG_S: Final = 1.0
 """A call that runs longer is asked about: it may be cancelled, or not be ours any more."""
+MOST_LOOKS: Final = 20
+"""How often somebody who looks once looks again for what was due and others were about to take: they may not."""
 _NONE: Final = -(1 << 30)
 _log: Final = logging.getLogger("holdfast")
 
@@ -50,77 +81,127 @@ class Shift:
         tasks: Mapping[str, TaskFunction[Any, Any]],
         registry: TaskRegistry,
         blueprints: Blueprints,
+        configs: Configs,
+        finalizers: FinalizerRegistry,
         *,
         guard: Callable[[str], Any],
+        sessions: SessionsOf,
         told: Callable[[WorkflowRecord], None],
+        reporter: Reporter,
+        ending: Ending,
+        parking: Parking,
+        deliver: Callable[[ItemRecord], None],
+        recover: Callable[[], int],
+        child: Callable[[SubWorkflow], Wanted],
+        schedules: Ticking,
         queues: Sequence[str],
+        versions: Sequence[str] | None,
         threads: int,
         async_tasks: int,
         bulkheads: BulkheadLimits | None,
+        isolation: ProcessIsolation | None,
         beat_s: float,
         ttl_s: float,
         idle_s: float,
+        retention_days: int | None,
         clock: Clock,
+        crew: Crew,
     ) -> None:
+        self._usual = configs.usual
+        self._isolation = isolation
+        self._deliver = deliver
+        self._recover = recover
+        self._poll_s = configs.handler.poll_frequency_ms / 1000
+        self._circuits = WorkflowCircuitFactory(configs.resilience, clock=clock)
         self._store = store
+        self._blueprints = blueprints
         self._tasks = tasks
         self._registry = registry
-        self._guard = guard
+        self._finalizers = finalizers
         self._told = told
+        self._child = child
+        self._reporter = reporter
+        self._retention_days = retention_days
+        self._ending = ending
+        self._parking = parking
         self._queues = tuple(queues)
+        self._versions = versions
+        self._served = () if versions is None else (among("code", tuple(versions)),)
+        self.serving = Serving(store, self._queues, versions)
         # Each look at all queues is so many statements; with nothing to do there is at most one in a second.
-        self._idle_s = max(idle_s, len(self._queues) * len(PRIORITIES) + 1.0)
+        self._idle_s = max(idle_s, len(self._queues) + 1.0)
         self._beat_s = beat_s
         self._ttl_s = ttl_s
         self._clock = clock
-        self._runs = Runs(store, blueprints)
+        self._runs = Runs(store, blueprints, strict=configs.engine.merge_strict)
         self.presence = Presence(store, beat_s=beat_s, ttl_s=ttl_s, clock=clock)
         self._settling = Settling(
-            store, self._runs, owner=lambda: self.presence.id, room=self._room, hand_out=self._hand_out,
-            settled=self._settled, told=self._over,
+            store, self._runs, owner=lambda: self.presence.id, room=self._room, may_own=self._may_own,
+            hand_out=self._hand_out, settled=self._settled, told=self._over, ending=ending,
+            stored=reporter.stored, retries=configs.handler.concurrency_max_retries,
         )  # fmt: skip
-        limits = WorkerLimits(threads, async_tasks, lambda name: name in tasks and tasks[name].is_async, bulkheads)
+        limits = WorkerLimits(
+            threads, async_tasks, lambda name: isolation is None and name in tasks and tasks[name].is_async, bulkheads,
+            configs.handler.default_task_timeout_seconds,
+        )  # fmt: skip
+        transactions = Transactions(sessions, self._settle_within, self._settled_within)
         self.hands = Hands(
-            self._settling, self._way, limits, clock=clock, troubled=self.trouble, interrupted=self._interrupted
-        )
+            self._settling, lambda call: way_of(call, guard, transactions), limits, clock=clock, crew=crew,
+            began=reporter.began, troubled=self.trouble, interrupted=self._interrupted,
+            circuit_of=self._circuits.get_circuit,
+        )  # fmt: skip
+        self._cleaning = Cleaning(
+            store, finalizers, owner=lambda: self.presence.id, caller=self.hands.caller,
+            done=lambda item: self.hands.let_go((item,)), troubled=self._unfinalized, crew=crew,
+        )  # fmt: skip
         self.process = os.getpid()
+        finalizers.attend(self)
         self.wake = threading.Event()
+        self._ticker = Ticker(store, schedules, beat_s=beat_s, done=self.wake.set, troubled=self.trouble, crew=crew)
         self.stopping = threading.Event()
-        self.is_over = False
+        self.works = self.looks = self.is_over = False
         self.interrupt: BaseException | None = None
         """What a task raised to end the program."""
         self._trouble: Exception | None = None
         self._postponed: list[ItemRecord] = []
-        self._in_doubt = self._is_full = False
-        self._beat_at = self._claim_at = self._orphans_at = float("-inf")
+        self._in_doubt = self._is_full = self._was_late = False
+        self._beat_at = self._claim_at = self._tick_at = self._recover_at = self._prune_at = float("-inf")
         self._busy_at = self._clock.monotonic()
-        self._pause_s = LONG_S
+        self._pause_s = self._poll_s
 
     def look(self, *, woken: bool = False) -> float:
         """Show that we live, take what is due, and say when to look again. Raises StoreError."""
         at = self._clock.monotonic()
         if self._in_doubt:
             self._find_lost()
+        if self._parking.bring_forward(self._queues, PRIORITIES, self._known):
+            woken = True
         if at >= self._beat_at:
             self._beat_at = at + self._beat_s
+            self.serving.declare(self._known)
             if self._beat(at):
                 woken = True
         self._carry_on()
         if self.hands.busy or woken:
-            self._busy_at, self._pause_s = at, LONG_S
+            self._busy_at = at
+        if woken:
+            self._pause_s = self._poll_s
+        if woken or at >= self._tick_at:
+            self._tick_at = at + self._ticker.look()
         if woken or self._is_full or at >= self._claim_at:
             taken, first = self._claim()
             if taken and not self.hands.busy:
                 return 0.0
-            self._claim_at = at + min(self._idle_s, first)
-            if not (taken or woken):
-                self._pause_s = min(self._idle_s, 2 * self._pause_s)
+            # A wake-up may be missed: who has nothing to do looks again soon, then less and less often.
+            self._claim_at = at + min(self._idle_s if self.hands.busy else self._pause_s, first)
+            self._pause_s = self._poll_s if taken else min(self._idle_s, 2 * self._pause_s)
         return self._until(self._clock.monotonic())
 
     def _until(self, at: float) -> float:
+        due_in = max(0.001, min(self._claim_at, self._tick_at) - at)
         if self.hands.busy:
-            return min(self._beat_s, max(0.0, self._claim_at - at))
-        wait = min(self._pause_s, max(0.0, self._claim_at - at))
+            return min(self._beat_s, due_in)
+        wait = min(self._pause_s, due_in)
         if self.presence.is_shown:
             wait = min(wait, self._ttl_s / 2)
         # Somebody else has work; if he is killed, nothing else will tell.
@@ -128,15 +209,21 @@ class Shift:
 
     def do_due(self) -> int:
         """Do what is due, and what follows from it, in this moment; how many items were taken. Raises StoreError."""
-        taken = 0
+        taken = looks = 0
         self._trouble = None
         self.presence.bury(patient=False)
+        if self._finalizers.has_local:
+            self._find_lost()
+        self._parking.bring_forward(self._queues, PRIORITIES, self._known)
         self._carry_on()
         while True:
+            self._ticker.fire_due()
             number, _ = self._claim()
             taken += number
             if not number and not self.hands.busy:
-                break
+                looks += 1
+                if not self._was_late or looks == MOST_LOOKS:
+                    break
             while not self.hands.wait_idle(self._beat_s):
                 if self.interrupt is not None:
                     self._give_back()
@@ -146,8 +233,28 @@ class Shift:
                     raise trouble
                 self._renew()
                 self._carry_on()
-        self.presence.leave()
+        self._prune(self._clock.monotonic())
+        if not self._finalizers.has_local:
+            self.presence.leave()
         return taken
+
+    def begin(self, firsts: Sequence[First]) -> bool:
+        """Store new workflows, and take up what comes first of them; False: somebody else has to. Raises StoreError."""
+        if not all(run.record.queue in self._queues and self._serves(run.code) for run, _ in firsts):
+            return False
+        with self.hands.reserved():
+            if not self.works or self.stopping.is_set() or self.process != os.getpid():
+                return False
+            try:
+                # In a context of its own: what is called next knows nothing of whoever started it.
+                return Context().run(self._settling.begin, firsts, self.hands.leave_it)
+            except StoreError as error:
+                self.trouble(error)
+                raise
+
+    def has(self, workflow: str) -> bool:
+        """Whether it goes on here, as far as we know."""
+        return self._runs.get(workflow) is not None
 
     def drain(self) -> None:
         """Give back what has not begun, wait for what has, and leave."""
@@ -165,6 +272,7 @@ class Shift:
         self.close()
         try:
             self.presence.leave()
+            self.serving.withdraw()
         except StoreError as error:
             self.trouble(error)
 
@@ -172,6 +280,12 @@ class Shift:
         """Let go of threads."""
         self.is_over = True
         self.hands.close()
+        self._ticker.close()
+        self._cleaning.close()
+
+    def heard(self, workflow: str) -> None:
+        """Somebody else in this process has changed a workflow."""
+        self._settling.heard(workflow)
 
     def trouble(self, error: Exception) -> None:
         """The store did not do, or did and could not say so."""
@@ -181,16 +295,34 @@ class Shift:
 
     def _beat(self, at: float) -> bool:
         """Whether there is something to claim now."""
-        if self.hands.busy:
+        if self.hands.busy or self._finalizers.has_local:
             if self._renew():
                 self._cut_lost(at)
+                if self._finalizers.has_local:
+                    self._find_lost()  # others hand on to us what only we can call
         elif self.presence.is_shown and at - self._busy_at >= self._ttl_s / 2:
-            self.presence.leave()
+            with self._settling.writing:  # or something might just become ours
+                if not self.hands.busy:
+                    self.presence.leave()
         freed = self.presence.bury()
-        if at >= self._orphans_at:
-            self._orphans_at = at + ORPHANS_S
-            freed += self.presence.adopt_orphans()
+        if at >= self._recover_at:
+            self._recover_at = at + RECOVER_S
+            freed += self.presence.adopt_orphans() + self._recover()
+            for (pipeline,) in self._store.tally(WAITING, ("pipeline",)):
+                freed += start_waiting(self._store, self._runs.blueprints, pipeline)
+            self._finalizers.forget_settled()
+            tidy(self._store)
+        self._prune(at)
         return freed > 0
+
+    def _prune(self, at: float) -> None:
+        """Delete what ended long ago, a few at a time."""
+        if self._retention_days is None or at < self._prune_at:
+            return
+        before = self._store.now() - self._retention_days * 86_400_000_000
+        report = prune(self._store, before, limit=BATCH)
+        self._reporter.pruned(report)
+        self._prune_at = at + (LONG_S if report.pruned >= BATCH else PRUNE_S)
 
     def _renew(self, *, only_if_due: bool = False) -> bool:
         """Show that we live. Who was declared dead drops everything that he has, and goes on as somebody else."""
@@ -202,17 +334,25 @@ class Shift:
             self._postponed.clear()
             # What was written under the old name since it was taken from us.
             self.presence.take_from(before, crashed=False)
-        self.hands.cut("another worker has it", items=lost)
+        self.hands.cut("another worker has it", lost)
         _log.warning("workflows: worker %s was declared dead; %s items are somebody else's now", before, len(lost))
         return False
 
     def _cut_lost(self, at: float) -> None:
         """Tasks that have run for a while and are not wanted any more: cancelled by somebody, or not ours."""
-        items = self.hands.running_since(at - LONG_S)[:MOST_CLAIMED]
+        self._cut_gone(self.hands.running_since(at - LONG_S)[:MOST_CLAIMED], "its workflow goes on without it")
+
+    def cut(self, workflow: str, reason: str) -> None:
+        """Ask the tasks of a workflow that has ended to stop; not those of one that runs again since."""
+        try:
+            self._cut_gone(self.hands.running_for(workflow), reason)
+        except StoreError as error:  # they are asked at a later beat
+            self.trouble(error)
+
+    def _cut_gone(self, items: Sequence[ItemRecord], reason: str) -> None:
         if items:
             found = self._store.get(ITEM, [item.id for item in items])
-            lost = [item for item, one in zip(items, found, strict=True) if one != item]
-            self.hands.cut("its workflow goes on without it", items=lost)
+            self.hands.cut(reason, [item for item, one in zip(items, found, strict=True) if one != item])
 
     def _find_lost(self) -> None:
         """A claim or a commit may have been made without our hearing of it: what is ours in the store, is it here?"""
@@ -231,54 +371,101 @@ class Shift:
         if self._settling.waits:
             self._settling.take_up()
             self.hands.nudge()
+        self.hands.abandon_hung()
         self.hands.fill()
 
+    @property
+    def _known(self) -> tuple[str, ...]:
+        return ("", *self._tasks, *self._registry, *self._finalizers.types())
+
+    def _serves(self, code: str | None) -> bool:
+        return self._versions is None or code in self._versions
+
+    def _may_own(self) -> bool:
+        """Whether new work may be ours. What waits in the store goes first, if there was no room for it."""
+        waits = self.looks or self.wake.is_set() or self._is_full
+        return not waits and self.presence.is_lasting
+
     def _room(self, type: str) -> int:
-        known = not type or type in self._tasks or type in self._registry
+        known = not type or type in self._tasks or type in self._registry or type.startswith(PREFIX)
         return self.hands.room(type) if known and not self.stopping.is_set() else _NONE
 
     def _claim(self) -> tuple[int, float]:
         """Take what is due. How many items, and in how many seconds the next one is due."""
-        known = ("", *self._tasks, *self._registry)
+        known = self._known
         rooms = {type: room for type in known if (room := self._room(type)) > 0}
-        self._is_full = False
-        now, first, items = self._store.now(), self._idle_s, list[ItemRecord]()
-
-        def take(item: ItemRecord) -> ItemRecord | None:
-            if rooms.get(item.type, 0) <= 0:
-                return None
-            rooms[item.type] -= 1
-            return evolve(item, owner=self.presence.id, due_at=None)
-
-        for queue in self._queues if rooms else ():
-            for priority in PRIORITIES:
-                where = (*equal(queue=queue, priority=priority), among("type", tuple(rooms)))
-                next = self._store.page(ITEM, where, by="due_at", limit=1)
-                wait = ((next[0].due_at or 0) - now) / 1e6 if next else first
-                if wait > 0 or not self._renew(only_if_due=True):
-                    first = min(first, max(0.001, wait))
-                    continue
-                limit = min(MOST_CLAIMED, sum(max(0, room) for room in rooms.values()) or 1)
-                due = (*where, Condition("due_at", "<=", now))
-                items += self._store.claim(ITEM, due, take, limit=limit)
-        self._is_full = len(rooms) < len(known) or any(room <= 0 for room in rooms.values())
+        self._is_full, self._was_late = len(rooms) < len(known), False
+        first, items = self._idle_s, list[ItemRecord]()
+        suspects = {type: self.hands.suspects_room(type) for type in rooms}
+        for queue in self._queues:
+            wait = self._wait_for(rooms, queue, PRIORITIES)
+            if wait <= 0 and self._renew(only_if_due=True):
+                for priority in PRIORITIES:
+                    items += self._take(rooms, suspects, queue, priority)
+                # What was refused is due, and is asked for again when something has ended.
+                wait = self._idle_s if self._is_full else self._wait_for(rooms, queue, PRIORITIES)
+            first = min(first, max(0.001, wait))
+        self._is_full |= len(rooms) < len(known)
         taken = len(items)
         self.hands.hold(items)
         self._begin(items)
         return taken, first
 
+    def _wait_for(self, rooms: Mapping[str, int], queue: str, priorities: Sequence[int]) -> float:
+        """In how many seconds something is due that there is room for."""
+        if not rooms:
+            return self._idle_s
+        where = (*equal(queue=queue), among("priority", priorities), among("type", tuple(rooms)), *self._served)
+        next = self._store.page(ITEM, where, by="due_at", limit=1)
+        return ((next[0].due_at or 0) - self._store.now()) / 1e6 if next else self._idle_s
+
+    def _take(self, rooms: dict[str, int], suspects: dict[str, int], queue: str, priority: int) -> list[ItemRecord]:
+        """Claim what is due, type by type in the order of the first that waits; `rooms` is what is left of them then.
+
+        For all types at once a claim would read on and on past those that there is no room for."""
+        taken: list[ItemRecord] = []
+
+        def take(item: ItemRecord) -> ItemRecord | None:
+            suspicion = self.hands.suspicion(item)
+            if suspicion > suspects[item.type]:
+                self._is_full = True
+                return None
+            suspects[item.type] -= suspicion
+            return evolve(item, owner=self.presence.id, due_at=None)
+
+        types = list(rooms)
+        while types:
+            due = (*equal(queue=queue, priority=priority), Condition("due_at", "<=", self._store.now()), *self._served)
+            next = self._store.page(ITEM, (*due, among("type", types)), by="due_at", limit=1)
+            if not next:
+                break
+            type = next[0].type
+            limit = min(MOST_CLAIMED, rooms[type])
+            found = self._store.claim(ITEM, (*due, Condition("type", "=", type)), take, limit=limit)
+            self._was_late = self._was_late or not found
+            taken += found
+            rooms[type] -= len(found)
+            if len(found) < limit or rooms[type] <= 0:
+                types.remove(type)  # there are no more of it, others are as quick, or it has no room left
+            if rooms[type] <= 0:
+                del rooms[type]
+        return taken
+
     def _begin(self, items: list[ItemRecord]) -> None:
         """Read what is needed for items that we hold, and have them done."""
+        self._handle([item for item in items if item.kind == MESSAGES])
+        items = [item for item in items if item.kind != MESSAGES]
         if not items:
             return
         items.reverse()
         try:
             with self._settling.writing:
                 self._runs.refresh(item.workflow for item in items)
+                self._runs.meet(refs_of(items).items())
                 while items:
                     run = self._runs.get(items[-1].workflow)
                     if run is None:
-                        self._settling.put_aside(items[-1])
+                        self._settling.put_aside(items[-1], unreadable(items[-1].workflow))
                         self.hands.let_go((items[-1],))
                     else:
                         self._hand_out(((items[-1], run),))
@@ -288,18 +475,38 @@ class Shift:
             if self._settling.waits:
                 self.hands.nudge()
 
+    def _handle(self, items: list[ItemRecord]) -> None:
+        """Do what messages ask for."""
+        try:
+            while items:
+                self._deliver(items[0])
+                self.hands.let_go((items.pop(0),))
+        finally:
+            self._postponed += items
+
     def _hand_out(self, items: Sequence[tuple[ItemRecord, Run]]) -> None:
         """Called by whoever writes: nobody else changes runs meanwhile."""
         self.hands.hold(item for item, _ in items)
         calls: list[Call] = []
         for item, run in items:
-            if run.state.status is WorkflowStatus.PAUSED:
+            if item.kind in CONTROL:
+                self._settling.put(Settlement(item, _cancel if item.kind == CANCEL else _revive))
+                continue
+            if item.kind == FINALIZE:
+                self._cleaning.take(item)
+                continue
+            if run.state.status in HELD:
                 self._settling.put(Settlement(item, partial(_wait_on, item)))
                 continue
-            if item.kind != "run":
+            if item.kind not in ("run", JOIN):
                 self._settling.put(Settlement(item, partial(_fire, item)))
                 continue
             try:
+                if item.kind == JOIN:
+                    run.read(self._store, (item.ref,))
+                    ends = joining(self._store, self._runs.blueprints, item.ref, str(run.stage(item.ref).child))
+                    self._settling.put(Settlement(item, ends))
+                    continue
                 if item.crashes >= MOST_CRASHES:
                     raise TaskError(f"{item.crashes} workers died while they ran it")
                 calls.append(self._call(item, run))
@@ -310,45 +517,90 @@ class Shift:
                 self._settling.put(Settlement(item, partial(_fail, item.ref, story)))
         self.hands.take(calls)
 
+    def _breed(self, run: Run, ref: str) -> Breed:
+        return lambda request, key: offspring(request, self._child(request), run.record, ref, key)
+
     def _call(self, item: ItemRecord, run: Run) -> Call:
         extras = run.blueprint.extras[item.ref]
         args, kwargs = extras.args, extras.kwargs
         needed = {ref for binding in (*args, *kwargs.values()) for ref in sources(binding)}
-        run.read(self._store, (item.ref, *needed))
+        run.read(self._store, (item.ref, base_of(item.ref), *needed))
 
         def left(ref: str) -> Any:
             return run.stage(ref).outputs.get("result")
 
         if item.type not in self._tasks:
             return self._stage_call(item, run, extras)
+        task = self._tasks[item.type]
         return Call(
             item,
-            self._tasks[item.type],
-            [resolve(binding, run.inputs, left) for binding in args],
-            {name: resolve(binding, run.inputs, left) for name, binding in kwargs.items()},
+            self._apart(task),
+            [left(item.ref)] if task.verifies else [resolve(binding, run.inputs, left) for binding in args],
+            {} if task.verifies else {name: resolve(one, run.inputs, left) for name, one in kwargs.items()},
             self._registry.judge,
+            run.key_of(item.ref, item.at),
+            run.blueprint.patches,
+            self._usual,
+            self._breed(run, item.ref),
+            worker=self.presence.id,
+            registry=self._finalizers,
         )
 
     def _stage_call(self, item: ItemRecord, run: Run, extras: StageExtras) -> Call:
         """A call of a task that is shown its stage."""
-        while True:
-            try:
-                stage = shown(run, run.stage(item.ref))
-            except Missing as missing:
-                run.read(self._store, missing.refs)
-            else:
-                break
-        task = StageTask(item.type, self._registry.resolve(item.type), stage, extras.tasks[item.at])
-        return Call(item, task, [], {}, self._registry.judge)
+        stage = read_shown(self._store, run, item.ref)
+        found = self._registry.resolve(item.type)
+        prepare = partial(self._hook, item) if any(hooks_of(found)) else None
+        began = run.stage(item.ref).tasks[item.at].started_at
+        went_s = 0.0 if began is None else max(0, self._store.now() - began) / 1e6
+        effect = self._registry.effect_of(item.type)
+        task = StageTask(
+            item.type, found, stage, extras.tasks[item.at], effect, prepare, went_s=went_s, clock=self._clock
+        )
+        return Call(
+            item, self._apart(task), [], {}, self._registry.judge, run.key_of(item.ref, item.at),
+            run.blueprint.patches, self._usual, self._breed(run, item.ref), worker=self.presence.id,
+            registry=self._finalizers,
+        )  # fmt: skip
 
-    def _way(self, call: Call) -> Callable[..., Any]:
-        """The function, through its guard."""
-        task = call.task
-        if task.guard is None:
-            return task.function
-        guard = self._guard(task.guard)
-        make = guard.acall if task.is_async else guard.call
-        return lambda *args, **kwargs: make(task.function, *args, **kwargs)
+    def _hook(self, item: ItemRecord) -> None:
+        """What a task does when its stage is over is on record before it is called."""
+        cancels, cleans = hooks_of(self._registry.resolve(item.type))
+        if cancels:
+            self._finalizers.hook(FinalizerForm.CANCEL, item.type, item.at)
+        if cleans:
+            self._finalizers.hook(FinalizerForm.CLEANUP, item.type, item.at)
+
+    def _unfinalized(self, item: ItemRecord, error: Exception) -> None:
+        """A stage that could not be cleaned up: the store is away, or somebody has to look."""
+        if isinstance(error, StoreError):
+            self._postponed.append(item)
+            self.trouble(error)
+        else:
+            _log.exception("workflow %s, stage %s: put aside", item.workflow, item.ref, exc_info=error)
+            self._settling.put_aside(item, error)
+            self.hands.let_go((item,))
+
+    def _apart(self, task: Doable) -> Doable:
+        """The task in a process of its own, where that is asked for. The engine's own waits are none, and who writes
+        in the step's transaction must be where that is."""
+        if self._isolation is None or task in BUILT_IN or task.effect is Effect.TRANSACTIONAL:
+            return task
+        return IsolatedTask(task, self._isolation)
+
+    def _settle_within(self, session: Any, settlement: Settlement) -> Prepared:
+        """Apart from what this worker has in memory: whoever writes that may wait for the very transaction."""
+        alone = Settling(
+            self._store, Runs(self._store, self._blueprints), owner=lambda: self.presence.id, room=lambda type: _NONE,
+            may_own=lambda: False, hand_out=_nothing, settled=_nothing, told=_nothing, ending=self._ending,
+        )  # fmt: skip
+        return alone.write_within(session, settlement)
+
+    def _settled_within(self, prepared: Prepared) -> None:
+        self._reporter.stored(prepared.run, prepared.step.events)
+        if prepared.over:
+            self._over(prepared.record)
+        self.wake.set()
 
     def _settled(self, items: Sequence[ItemRecord]) -> None:
         self.hands.let_go(items)
@@ -356,7 +608,8 @@ class Shift:
             self.wake.set()
 
     def _over(self, record: WorkflowRecord) -> None:
-        self.hands.cut("its workflow has ended", workflow=record.id)
+        self._circuits.clear_workflow_circuits(record.id)
+        self.cut(record.id, "its workflow has ended")
         try:
             self._told(record)
         except Exception:
@@ -369,7 +622,7 @@ class Shift:
 
     def _give_back(self) -> None:
         """What has not begun is anybody's."""
-        items = [*self.hands.drop_waiting(), *self._postponed]
+        items = [*self.hands.drop_waiting(), *self._cleaning.drop_waiting(), *self._postponed]
         self._postponed = []
         while items:
             item = items[-1]
@@ -390,9 +643,23 @@ def _wait_on(item: ItemRecord, step: Advance) -> None:
     step.work.append(Work(item.ref, item.at, costs=0, waits=waits, what=item.kind if waits else "wait"))
 
 
+def _cancel(step: Advance) -> None:
+    step.cancel("the stage that has started it does not wait for it any more", "parent")
+
+
+def _revive(step: Advance) -> None:
+    """Go on where it failed; one that cannot tells its parent so."""
+    if step.run.status in COMPLETE and step.run.status is not WorkflowStatus.CANCELED:
+        retry(step, "parent")
+
+
 def _fire(item: ItemRecord, step: Advance) -> None:
     step.fire(item.kind, item.ref)
 
 
 def _fail(ref: str, story: dict[str, Any], step: Advance) -> None:
     step.fail(ref, story)
+
+
+def _nothing(*_: Any) -> None:
+    """Nobody has to be told."""

@@ -2,53 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from holdfast.errors import Conflict, WorkflowDefinitionError
-from holdfast.machine.workflow import WorkflowStatus
-from holdfast.store.codec import micros
 from holdfast.store.ids import new_record_id
-from holdfast.store.port import Change, Insert, Store
+from holdfast.store.port import Store
 from holdfast.store.query import equal
-from holdfast.workflows.items import new_items
-from holdfast.workflows.plan import Blueprint
-from holdfast.workflows.records import DEFINITION, WORKFLOW, DefinitionRecord, WorkflowRecord
-from holdfast.workflows.run import Run
+from holdfast.workflows.beginning import First, Wanted, first_step, stored
+from holdfast.workflows.following import follow
+from holdfast.workflows.records import WORKFLOW
 from holdfast.workflows.runs import Blueprints
-from holdfast.workflows.settling import WAKE
+from holdfast.workflows.settling import WAKE, in_order
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """A workflow that is to be started. `inputs` and `about` are JSON."""
-
-    blueprint: Blueprint
-    inputs: str
-    key: str | None = None
-    id: str | None = None
-    application: str = ""
-    queue: str = "default"
-    priority: int = 0
-    about: str = "{}"
-    expires: datetime | None = None
+TOGETHER: Final = 200
+"""How many workflows are started in one commit at most."""
+Begin = Callable[[Sequence[First]], bool]
+"""Has new workflows stored by a worker of this process, which takes up their first work; False: nobody does."""
 
 
 def start(store: Store, blueprints: Blueprints, wanted: Wanted) -> str:
-    """Store the workflow with its first stages; its id, or that of the one that had the same key before.
+    """Store the workflow with its first stages, or waiting for its turn; its id, or that of the one that had the same
+    key before.
 
     Raises WorkflowDefinitionError for a key that a workflow with another input has, and for an id that is taken.
     """
     while True:
         now = store.now()
         id = wanted.id or new_record_id(now)
-        changes = _first_step(id, wanted, now)
-        blueprint = wanted.blueprint
-        if not blueprints.has(blueprint.id) and store.get(DEFINITION, [blueprint.id])[0] is None:
-            record = DefinitionRecord(blueprint.id, 1, None, blueprint.name, blueprint.text)
-            changes.insert(0, Insert(DEFINITION, record))
+        following = follow(store, blueprints, (), now, starts=((id, wanted),))
         try:
-            store.commit(changes, wake=WAKE)
+            store.commit(following.changes, wake=WAKE)
         except Conflict:
             found = _first_with(store, wanted)
             if found is not None:
@@ -57,25 +41,52 @@ def start(store: Store, blueprints: Blueprints, wanted: Wanted) -> str:
                 raise WorkflowDefinitionError(
                     "id_taken", f"workflow {id} was started already; make another one"
                 ) from None
-            continue  # the definition came in between
-        blueprints.add(blueprint)
+            continue  # the definition, or another one of its pipeline, came in between
+        blueprints.add(wanted.blueprint)
         return id
 
 
-def _first_step(id: str, wanted: Wanted, now: int) -> list[Change]:
-    blueprint = wanted.blueprint
-    record = WorkflowRecord(
-        id, 0, None, WorkflowStatus.NOT_STARTED.value, blueprint.name, wanted.application, blueprint.id, wanted.queue,
-        wanted.priority, None, wanted.key, None, 0, 0, now, None, None, None, wanted.inputs, wanted.about,
-    )  # fmt: skip
-    run = Run(record, blueprint, is_new=True)
-    step = run.advance(now)
-    if wanted.expires is not None and micros(wanted.expires) < now:
-        step.expire()
-    else:
-        step.start()
-    changes, _, _ = run.changes(step)
-    return [*changes, *new_items(run, step)]
+def start_all(store: Store, blueprints: Blueprints, wanted: Sequence[Wanted], begin: Begin) -> list[str]:
+    """Store many workflows, in as few commits as may be; their ids.
+
+    Raises as `start` does, for the first one that cannot be; those before it are started then.
+    """
+    ids: list[str] = []
+    for at in range(0, len(wanted), TOGETHER):
+        some = wanted[at : at + TOGETHER]
+        ids += _start_together(store, blueprints, some, begin) or [start(store, blueprints, one) for one in some]
+    return ids
+
+
+def _start_together(store: Store, blueprints: Blueprints, wanted: Sequence[Wanted], begin: Begin) -> list[str]:
+    """In one commit; nothing if that cannot be: one of them is there already or may have to wait for its turn, or its
+    definition is not there."""
+    if not all(one.limit is None and blueprints.has(one.blueprint.id) for one in wanted):
+        return []
+    now = store.now()
+    firsts = [first_step(one.id or new_record_id(now), one, now) for one in wanted]
+    if not begin(firsts):
+        try:
+            store.commit(in_order([change for first in firsts for change in stored(*first)]), wake=WAKE)
+        except Conflict:
+            return []
+    return [run.id for run, _ in firsts]
+
+
+def start_waiting(store: Store, blueprints: Blueprints, pipeline: str, limit: int | None = None) -> bool:
+    """Let workflows of a pipeline begin that wait for their turn, if there is room; whether there was anything to do.
+    With `limit` so many run at once from now on.
+
+    Whoever makes room does that already: this is for room that nobody has made.
+    """
+    while True:
+        changes = follow(store, blueprints, (), store.now(), pipelines=((pipeline, limit),)).changes
+        try:
+            if changes:
+                store.commit(changes, wake=WAKE)
+        except Conflict:
+            continue
+        return bool(changes)
 
 
 def _first_with(store: Store, wanted: Wanted) -> str | None:

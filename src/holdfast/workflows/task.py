@@ -24,6 +24,8 @@ class Task(ABC):
 
     aliases: ClassVar[tuple[str, ...]] = ()
     """Further names that it is registered under."""
+    effect: ClassVar[str | None] = None
+    """What it does to the world, an `Effect`; None: nothing is said of it."""
 
     @abstractmethod
     def execute(self, stage: StageExecution) -> Answer:

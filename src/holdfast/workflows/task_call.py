@@ -48,7 +48,7 @@ class TaskCall:
         self._circuit = circuit
         self._permit: tuple[Any] | None = None
         self._is_barred = False
-        self._context = copy_context()
+        self.context = copy_context()
         self._state = _State.QUEUED
         self._has_begun = False
         self._entered = room.clock.monotonic()
@@ -136,7 +136,7 @@ class TaskCall:
         error: BaseException | None = None
         if self._is_in_time():
             try:
-                value = self._context.run(self._call)
+                value = self.context.run(self._call)
             except BaseException as raised:  # SystemExit too: whoever waits for the call decides what it means
                 error = raised
         self._room.threads.about_to_be_free()
@@ -160,7 +160,7 @@ class TaskCall:
             return self._admitted()()
 
     def _on_loop(self, begun: Awaitable[Any] | None = None) -> bool:
-        return self._room.loop.run(self._perform(begun), self.token, self._context)
+        return self._room.loop.run(self._perform(begun), self.token, self.context)
 
     async def _perform(self, begun: Awaitable[Any] | None) -> None:
         """On the event loop; `begun` when a thread has called the function already, and it answered with this."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import heapq
 import threading
+from collections import deque
 from collections.abc import Callable
 from itertools import count
-from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
-from holdfast.core.clock import Clock
+from holdfast.core.clock import Clock, TimerHandle
 
 _CROWDED: Final = 256  # entries of the alarms before it is worth to look for finished ones
 
@@ -17,53 +17,109 @@ _CROWDED: Final = 256  # entries of the alarms before it is worth to look for fi
 class Threads:
     """Daemon threads that run work, one piece each at a time; a thread that found none for `idle_s` seconds ends.
 
-    Whoever limits how much is under way limits the number of threads. Idleness is counted in real seconds: it decides
-    nothing, and a clock that jumps when somebody waits must not be moved by a thread without work.
+    Whoever limits how much is under way limits the number of threads. Work that follows from work is done by the thread
+    that put it there, if it comes back in time: a thread that is called takes longer than most of what it is called
+    for. One is called at a time, and calls the next one when there is more. Idleness is counted in real seconds: it
+    decides nothing, and a clock that jumps when somebody waits must not be moved by a thread without work.
     """
 
     def __init__(self, name: str, idle_s: float) -> None:
         self._name = name
         self._idle_s = idle_s
         self._lock = threading.Lock()
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._idle = 0  # threads that are, or soon will be, waiting for work that is not in the queue yet
+        self._work: deque[Callable[[], None]] = deque()
+        self._asleep: list[threading.Lock] = []  # of each thread without work, the lock that it waits for
+        self._is_called = False  # somebody is on his way to the queue
+        self._returning = 0  # threads that will look into the queue in a moment
+        self._dismissed: set[threading.Lock] = set()
+        self._here = threading.local()
 
     def run(self, work: Callable[[], None]) -> bool:
         """Have this done; False when the machine has no thread left for it."""
         with self._lock:
-            if self._idle:
-                self._idle -= 1
-            elif started(self._serve, self._name) is None:
-                return False
-            self._work.put(work)
-        return True
+            self._work.append(work)
+            if len(self._work) <= self._returning or self._call_one():
+                return True
+            self._work.pop()
+            return False
 
     def about_to_be_free(self) -> None:
         """To be called by work that has nearly ended, so that what follows it finds this thread and starts none."""
         with self._lock:
-            self._idle += 1
+            self._returning += 1
+        self._here.returns = True
+
+    def takes_longer(self) -> None:
+        """To be called by work that was about to be free, and is not: what waits for this thread is others' now."""
+        if getattr(self._here, "returns", False):
+            self._here.returns = False
+            with self._lock:
+                self._returning -= 1
+                if len(self._work) > self._returning:
+                    self._call_one()
+
+    def follows(self) -> bool:
+        """Whether there is more to do for the thread that asks, as soon as it is free."""
+        return bool(self._work) and getattr(self._here, "returns", False)
 
     def close(self) -> None:
         """Let the idle ones go now."""
         with self._lock:
-            idle, self._idle = self._idle, 0
-            for _ in range(idle):
-                self._work.put(None)
+            self._dismissed.update(self._asleep)
+            while self._asleep:
+                self._asleep.pop().release()
+
+    def _call_one(self) -> bool:
+        """Have a thread come, unless one is coming. We hold the lock."""
+        if not self._is_called:
+            if self._asleep:
+                self._asleep.pop().release()
+            elif started(self._serve, self._name) is None:
+                return False
+            self._is_called = True
+        return True
 
     def _serve(self) -> None:
+        called = threading.Lock()
+        called.acquire()
+        with self._lock:
+            self._is_called = False
         while True:
-            try:
-                work = self._work.get(timeout=self._idle_s)
-            except Empty:
-                with self._lock:
-                    if self._idle == 0:
-                        continue  # something was put there for us at this very moment
-                    self._idle -= 1
+            with self._lock:
+                if self._here.__dict__.pop("returns", False):
+                    self._returning -= 1
+                work = self._work.popleft() if self._work else None
+                if work is None:
+                    self._asleep.append(called)
+                elif len(self._work) > self._returning:
+                    self._call_one()
+            if work is not None:
+                self._do(work)
+            elif not self._sleep(called):
                 return
-            if work is None:
-                return
-            work()
             del work  # while it waits for other work a thread must not keep the arguments of the last one alive
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException:
+            self.takes_longer()  # for ever: this thread ends
+            raise
+
+    def _sleep(self, called: threading.Lock) -> bool:
+        """Wait until there is work; False when there was none for long, or none is wanted any more."""
+        is_called = called.acquire(timeout=self._idle_s)
+        with self._lock:
+            if not is_called and called in self._asleep:
+                self._asleep.remove(called)
+                return False
+            if called in self._dismissed:
+                self._dismissed.remove(called)
+                return False
+            self._is_called = False
+        if not is_called:
+            called.acquire()  # somebody called at this very moment
+        return True
 
 
 class Timed(Protocol):
@@ -148,3 +204,24 @@ def started(target: Callable[[], None], name: str) -> threading.Thread | None:
     except RuntimeError:  # no memory, no room under the process's limit, or the interpreter is about to end
         return None
     return thread
+
+
+class Unhurried:
+    """A clock that those who watch time limits do not move: a manual one jumps when somebody waits."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.monotonic = clock.monotonic
+        self.wall = clock.wall
+        self.sleep = clock.sleep
+        self.asleep = clock.asleep
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        until = None if seconds is None else self.monotonic() + seconds
+        while not event.wait(0.01):
+            if until is not None and self.monotonic() >= until:
+                return False
+        return True
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> TimerHandle:
+        return self._clock.call_at(when, callback)

@@ -9,16 +9,17 @@ from holdfast.core.check import check_seconds
 from holdfast.errors import WorkflowDefinitionError
 from holdfast.machine.run import Wait
 from holdfast.machine.workflow import WorkflowStatus
+from holdfast.workflows.effects import Effect
 from holdfast.workflows.functions import task
 
 
-@task(name="holdfast.sleep")
+@task(name="holdfast.sleep", effect=Effect.PURE)
 def sleep(seconds: float | timedelta) -> Any:
     """Go on after so many seconds, which may be months."""
     return Wait(None, _seconds("sleep", seconds))
 
 
-@task(name="holdfast.wait_signal")
+@task(name="holdfast.wait_signal", effect=Effect.PURE)
 def wait_signal(
     name: str, timeout: float | timedelta | None = None, on_timeout: Literal["fail", "continue"] = "fail"
 ) -> Any:

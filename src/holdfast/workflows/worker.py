@@ -10,15 +10,26 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
+from holdfast.errors import ConfigurationError
 from holdfast.store.port import Store, Subscription
+from holdfast.workflows.beginning import First, Wanted
+from holdfast.workflows.children import SubWorkflow
+from holdfast.workflows.configs import Configs
+from holdfast.workflows.crew import Crew
 from holdfast.workflows.execution import BulkheadLimits
+from holdfast.workflows.finalizers import FinalizerRegistry
 from holdfast.workflows.functions import TaskFunction
+from holdfast.workflows.isolation import ProcessIsolation
+from holdfast.workflows.parking import Parking
 from holdfast.workflows.presence import Presence
-from holdfast.workflows.records import WorkflowRecord
+from holdfast.workflows.records import ItemRecord, WorkflowRecord
 from holdfast.workflows.registry import TaskRegistry
+from holdfast.workflows.reporting import Reporter
 from holdfast.workflows.runs import Blueprints
-from holdfast.workflows.settling import WAKE
+from holdfast.workflows.settling import WAKE, Ending
 from holdfast.workflows.shift import Shift
+from holdfast.workflows.ticking import Ticking
+from holdfast.workflows.transactions import SessionsOf
 
 AWAY_S: Final = 2.0
 """How long to wait at most before a store that was away is asked again."""
@@ -28,6 +39,10 @@ class WorkflowWorker:
     """Runs the tasks that it knows. `start` and `stop` a thread of its own, or `run` here.
 
     `threads` and `async_tasks` are how many calls of one task type run at once, if `bulkheads` does not list the type.
+    With `versions` it takes only workflows that were started with one of these code versions.
+    `application` says where other processes find the tasks, `"shop.app:hold.workflows.tasks"`: `isolation_mode`
+    "process" needs it.
+    With `retention_days` it deletes workflows that ended so long ago.
     A worker may be started again after it was stopped, and in a forked process.
     """
 
@@ -37,24 +52,41 @@ class WorkflowWorker:
         tasks: Mapping[str, TaskFunction[Any, Any]],
         registry: TaskRegistry,
         blueprints: Blueprints,
+        configs: Configs,
+        finalizers: FinalizerRegistry,
         *,
         guard: Callable[[str], Any],
+        sessions: SessionsOf,
         told: Callable[[WorkflowRecord], None],
+        reporter: Reporter,
+        ending: Ending,
+        parking: Parking,
+        deliver: Callable[[ItemRecord], None],
+        recover: Callable[[], int],
+        child: Callable[[SubWorkflow], Wanted],
+        schedules: Ticking,
         queues: Sequence[str] = ("default",),
+        versions: Sequence[str] | None = None,
         threads: int = 10,
         async_tasks: int = 100,
         bulkheads: BulkheadLimits | None = None,
+        application: str | None = None,
         beat_s: float = 0.5,
         ttl_s: float = 3.0,
         idle_s: float = 5.0,
+        retention_days: int | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        crew: Crew | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._beat_s = beat_s
         self._make = partial(
-            Shift, store, tasks, registry, blueprints, guard=guard, told=told, queues=queues, threads=threads,
-            async_tasks=async_tasks, bulkheads=bulkheads, beat_s=beat_s, ttl_s=ttl_s, idle_s=idle_s, clock=clock,
+            Shift, store, tasks, registry, blueprints, configs, finalizers, guard=guard, sessions=sessions, told=told,
+            reporter=reporter, ending=ending, parking=parking, deliver=deliver, recover=recover, child=child,
+            schedules=schedules, queues=queues, versions=versions, threads=threads, async_tasks=async_tasks,
+            bulkheads=bulkheads, isolation=_isolation(configs, application), beat_s=beat_s, ttl_s=ttl_s, idle_s=idle_s,
+            retention_days=retention_days, clock=clock, crew=Crew() if crew is None else crew,
         )  # fmt: skip
         self._shift = self._make()
         self._thread: threading.Thread | None = None
@@ -101,6 +133,15 @@ class WorkflowWorker:
             shift = self._fresh()
         return shift.do_due()
 
+    def look(self) -> float:
+        """Show that we live, take what is due, and say in how many seconds to look again; for who drives it by hand.
+
+        Raises StoreError, and SystemExit or KeyboardInterrupt if a task did.
+        """
+        if self._shift.interrupt is not None:
+            raise self._shift.interrupt
+        return self._shift.look(woken=True)
+
     async def arun(self) -> None:
         """Work as a task until it is cancelled or `stop` is called."""
         work = asyncio.ensure_future(asyncio.to_thread(self._run, self._fresh()))
@@ -111,13 +152,25 @@ class WorkflowWorker:
             await work
             raise
 
+    def begin(self, firsts: Sequence[First]) -> bool:
+        """Store new workflows and take up their first work, if this worker is at work. Raises StoreError."""
+        return self._shift.begin(firsts)
+
+    def has(self, workflow: str) -> bool:
+        """Whether a workflow goes on here, as far as this worker knows."""
+        return self._shift.has(workflow)
+
     def wake(self) -> None:
         """Look now."""
         self._shift.wake.set()
 
+    def heard(self, workflow: str) -> None:
+        """Somebody in this process has changed a workflow."""
+        self._shift.heard(workflow)
+
     def cut(self, workflow: str, reason: str) -> None:
         """Ask the tasks of a workflow that run here to stop: it was cancelled."""
-        self._shift.hands.cut(reason, workflow=workflow)
+        self._shift.cut(workflow, reason)
 
     def stats(self) -> dict[str, dict[str, int]]:
         """The slots of each task type: how many are taken, how its calls ended."""
@@ -138,13 +191,16 @@ class WorkflowWorker:
     def _work(self, shift: Shift) -> None:
         subscription: Subscription | None = None
         woken, away_s = True, self._beat_s
+        shift.works = True
         try:
             while not shift.stopping.is_set():
+                shift.looks = True
                 shift.wake.clear()
                 try:
                     if subscription is None:
                         subscription = self._store.subscribe(WAKE, shift.wake.set)
                     wait = shift.look(woken=woken)
+                    shift.looks = False
                 except Exception as error:  # the store is away: what runs goes on, and is written later
                     shift.trouble(error)
                     self._clock.wait(shift.stopping, away_s)
@@ -156,3 +212,14 @@ class WorkflowWorker:
                 subscription.close()
             shift.stopping.set()
             shift.drain()
+
+
+def _isolation(configs: Configs, application: str | None) -> ProcessIsolation | None:
+    if configs.engine.isolation_mode == "thread":
+        return None
+    if application is None:
+        raise ConfigurationError(
+            'isolation_mode is "process", and a process must find the tasks by itself: name them in '
+            'hold.workflows.worker(application="shop.app:hold.workflows.tasks")'
+        )
+    return ProcessIsolation(application)

@@ -9,12 +9,14 @@ from typing import Any
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.guard.guard import Guard
 from holdfast.outbox.publishers.address import Reach, public_only
+from holdfast.workflows.children import CHILD
 from holdfast.workflows.task import Task
 from holdfast.workflows.tasks.docker import DockerTask
 from holdfast.workflows.tasks.http import HttpTask
 from holdfast.workflows.tasks.python import PythonTask
 from holdfast.workflows.tasks.shell import ShellTask
 from holdfast.workflows.tasks.ssh import SshTask
+from holdfast.workflows.tasks.sub_workflow import SubWorkflowTask
 from holdfast.workflows.tasks.waiting import ApprovalTask, NoopTask, WaitTask
 
 
@@ -41,4 +43,5 @@ def builtin_tasks(
         "wait": WaitTask(clock),
         "noop": NoopTask(),
         "approval": ApprovalTask(),
+        CHILD: SubWorkflowTask(),
     }

@@ -11,6 +11,7 @@ from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import ConfigurationError
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.workflows.calling import current_task
+from holdfast.workflows.effects import Effect
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task import Task
@@ -24,6 +25,8 @@ SIGNAL: Final = "signal"
 
 class NoopTask(Task):
     """Does nothing, and succeeds."""
+
+    effect = Effect.PURE
 
     def execute(self, stage: StageExecution) -> TaskResult:
         return TaskResult.success()
@@ -57,6 +60,8 @@ class WaitSettings:
 
 class WaitTask(Task):
     """Waits for a time. Called again too early, it waits for the rest; the end is set once and kept in the context."""
+
+    effect = Effect.PURE
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -99,6 +104,8 @@ class ApprovalTask(Task):
 
     The signal's data says `approved` (true or false) and may name `user` and `comment`.
     """
+
+    effect = Effect.PURE
 
     def execute(self, stage: StageExecution) -> TaskResult:
         settings = settings_of(ApprovalSettings, "approval", stage.context)

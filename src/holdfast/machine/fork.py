@@ -1,0 +1,76 @@
+"""Beginning a workflow in the midst of it, with what another run of it has left.
+
+Kept is what came to a good end in the other run, has nothing to do with the stage to begin at, and waits only for what
+is kept. Everything else runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from holdfast.machine import gates
+from holdfast.machine.graph import Edges, SkipCause, SplitType, edge_of, ordered
+from holdfast.machine.instances import base_of
+from holdfast.machine.restart import scope_of
+from holdfast.machine.run import Advance, StageState
+from holdfast.machine.workflow import WorkflowStatus, moved
+
+S: Final = WorkflowStatus
+
+
+def fork(step: Advance, ref: str, done: Mapping[str, StageState], origin: str, by: str) -> None:
+    """Begin with a stage. All stages of the plan are there, and fresh; `done` are those of the other run."""
+    plans = step.plan.stages
+    kept = _kept(step, ref, done)
+    step.run.status = moved("workflow", step.run.status, S.RUNNING)
+    step.run.started_at = step.now
+    step.note("workflow_started")
+    step.note("forked", origin=origin, begins_with=ref, kept=list(kept), by=by)
+    for name in kept:
+        _adopt(step, name, done)
+    order = [name for name in ordered({one: plan.before for one, plan in plans.items()}) if plans[name].parent is None]
+    rest = [name for name in order if name not in kept]
+    for name in rest:
+        stage = step.stage(name)
+        stage.edges = Edges(len(stage.plan.before))
+        for one in stage.plan.before:
+            if one in kept:
+                stage.edges = stage.edges.counting(edge_of(step.stage(one), name))
+    for name in rest:
+        stage = step.touch(name)
+        if name == ref and all(one in kept for one in stage.plan.before) and stage.status is S.NOT_STARTED:
+            gates.enter(step, stage, at_will=True)
+        else:
+            step.consider(stage)
+    step.end_if_over()
+
+
+def _kept(step: Advance, ref: str, done: Mapping[str, StageState]) -> dict[str, None]:
+    plans, scope = step.plan.stages, set(scope_of(step, [ref]))
+    kept: dict[str, None] = {}
+    for name in ordered({one: plan.before for one, plan in plans.items()}):
+        stage, plan = done.get(name), plans[name]
+        is_apart = plan.parent is None and name not in scope and all(one in kept for one in plan.before)
+        if is_apart and stage is not None and _is_good(stage):
+            kept[name] = None
+    return kept
+
+
+def _is_good(stage: StageState) -> bool:
+    if stage.status is S.SKIPPED:
+        return stage.skip_cause != SkipCause.UPSTREAM_FAILED
+    return stage.status in (S.SUCCEEDED, S.FAILED_CONTINUE)
+
+
+def _adopt(step: Advance, ref: str, done: Mapping[str, StageState]) -> None:
+    """Take over a stage with its parts and instances."""
+    for name in (ref, *step.parts(ref), *(one for one in done if one != ref and base_of(one) == ref)):
+        stage = done.get(name)
+        if stage is not None:
+            stage.told, stage.keyed = [], 0
+            step.adopt(stage)
+            step.note("stage_ended", name, status=stage.status.value)
+    stage = step.stage(ref)
+    if stage.plan.split is SplitType.OR and stage.status is not S.SKIPPED:
+        stage.activated = step.judge.branches(stage)  # there may be other branches now

@@ -1,0 +1,109 @@
+"""A workflow that is to be started, and its first step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.errors import WorkflowDefinitionError
+from holdfast.machine import pipeline
+from holdfast.machine.run import Advance
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.store.codec import from_json, micros, to_json
+from holdfast.store.port import Change
+from holdfast.workflows.items import new_items
+from holdfast.workflows.plan import Blueprint
+from holdfast.workflows.records import WorkflowRecord
+from holdfast.workflows.run import Run
+
+LIMIT = "limit"
+KEEPS = "keeps"
+EXPIRES = "expires"
+"""In what is told of a workflow: how many of its pipeline run at once, whether those that wait are kept, and until when
+it must have begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A workflow that is to be started. `inputs` and `about` are JSON."""
+
+    blueprint: Blueprint
+    inputs: str
+    key: str | None = None
+    id: str | None = None
+    application: str = ""
+    queue: str = "default"
+    priority: int = 0
+    about: str = "{}"
+    expires: datetime | None = None
+    pipeline: str | None = None
+    limit: int | None = None
+    """How many of its pipeline run at once; None: any number."""
+    keeps: bool = True
+    parent: str | None = None
+    begins: bool = True
+    """Or it is only kept."""
+    drift: Sequence[str] = ()
+    """What is not as its `config_version` says."""
+    first: Callable[[Advance], None] = Advance.start
+    """What happens when it begins."""
+
+    def is_late(self, now: int) -> bool:
+        """Whether it had to begin before now."""
+        return self.expires is not None and micros(self.expires) < now
+
+
+def check_limit(what: str, limit: Any) -> None:
+    """Raises WorkflowDefinitionError for what is no limit."""
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        story = f"{what} must be a whole number of at least 1, got {limit!r}; leave it out for no limit"
+        raise WorkflowDefinitionError("bad_limit", story)
+
+
+First = tuple[Run, Advance]
+"""A new workflow, and its first step."""
+
+
+def first_step(id: str, wanted: Wanted, now: int, *, waits: bool = False) -> First:
+    """A new workflow, and what happens to it first, unless it waits for its turn."""
+    blueprint = wanted.blueprint
+    record = WorkflowRecord(
+        id, 0, None, WorkflowStatus.NOT_STARTED.value, blueprint.name, wanted.application, blueprint.id, wanted.queue,
+        wanted.priority, wanted.pipeline, wanted.key, wanted.parent, 0, 0, now, None, None, None, wanted.inputs,
+        _about(wanted),
+    )  # fmt: skip
+    run = Run(record, blueprint, is_new=True)
+    step = run.advance(now)
+    if wanted.drift:
+        step.note("config_drifted", fields=list(wanted.drift))
+    if not wanted.begins:
+        step.note("workflow_stored")
+    elif waits:
+        pipeline.buffer(step, str(wanted.pipeline))
+    elif wanted.is_late(now):
+        step.expire()
+    else:
+        wanted.first(step)
+    return run, step
+
+
+def stored(run: Run, step: Advance) -> list[Change]:
+    """What is to be stored of a new workflow, with work for anybody."""
+    return [*run.changes(step)[0], *new_items(run, step)]
+
+
+def limit_of(about: dict[str, object]) -> tuple[bool, int, bool]:
+    """As a workflow's model has it: whether there is a limit, which, and whether those who wait are kept."""
+    limit = about.get(LIMIT)
+    return limit is not None, limit if isinstance(limit, int) else 0, bool(about.get(KEEPS, True))
+
+
+def _about(wanted: Wanted) -> str:
+    if wanted.limit is None:
+        return wanted.about
+    about = {**from_json(wanted.about), LIMIT: wanted.limit, KEEPS: wanted.keeps}
+    if wanted.expires is not None:
+        about[EXPIRES] = micros(wanted.expires)
+    return to_json(about)

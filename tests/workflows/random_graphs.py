@@ -1,0 +1,110 @@
+"""Random workflows, as hypothesis draws them: graphs with all kinds of joins, and what each task answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from holdfast.errors import TransientError, WorkflowDefinitionError
+from holdfast.machine.graph import JoinType, SplitType
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.workflows.model import Workflow
+from holdfast.workflows.multi_instance import MultiInstanceConfig
+from holdfast.workflows.owner import SyntheticStageOwner
+from holdfast.workflows.result import TaskResult
+from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task_run import TaskExecution
+
+REFS = "abcdef"
+SIGNALS = ("go", "stop")
+S = WorkflowStatus
+
+_ANSWERS: dict[str, Callable[[], TaskResult]] = {
+    "running": TaskResult.running,
+    "terminal": lambda: TaskResult.terminal("no"),
+    "failed_continue": lambda: TaskResult.failed_continue("no"),
+    "stopped": TaskResult.stopped,
+    "canceled": TaskResult.canceled,
+    "skipped": TaskResult.skipped,
+    "sleep": lambda: TaskResult.sleep(60.0),
+    "go": lambda: TaskResult.wait_signal("go"),
+    "stop": lambda: TaskResult.wait_signal("stop", timeout=30.0),
+    "success": lambda: TaskResult.success({"n": 1}),
+}
+
+
+def answered(word: str) -> TaskResult:
+    """What a task does that was told this word."""
+    if word == "transient":
+        raise TransientError("not now", retry_after=5.0)
+    if word == "error":
+        raise ValueError("broken")
+    if word.startswith("jump "):
+        return TaskResult.jump_to(word.removeprefix("jump "))
+    return _ANSWERS[word]()
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> dict[str, list[str]]:
+    """What the first calls of each stage's task answer; all others succeed."""
+    words = st.sampled_from([*_ANSWERS, "transient", "error", *(f"jump {ref}" for ref in REFS)])
+    return {ref: draw(st.lists(words, max_size=3)) for ref in REFS}
+
+
+@st.composite
+def stages(draw: st.DrawFn, ref: str, before: list[str]) -> StageExecution:
+    needs = set(draw(st.lists(st.sampled_from(before), max_size=3, unique=True))) if before else set[str]()
+    flags: dict[str, Any] = draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "continue_on_failure": st.just(True),
+                "fail_pipeline": st.just(False),
+                "allow_sibling_stages_to_continue": st.just(True),
+                "stage_timeout": st.just(45.0),
+                "mutex_key": st.just("m"),
+                "max_jumps": st.just(2),
+                "mi_config": st.builds(
+                    MultiInstanceConfig,
+                    count=st.integers(1, 3),
+                    join_threshold=st.integers(0, 1),
+                    cancel_remaining=st.booleans(),
+                    allow_dynamic=st.booleans(),
+                    sync_on_complete=st.booleans(),
+                ),
+            },
+        )
+    )
+    # Most stages are plain, or nothing would ever get far.
+    fields = {name: value for name, value in flags.items() if draw(st.integers(0, 3)) == 0}
+    if needs:
+        join = draw(st.sampled_from(JoinType))
+        fields |= {"join_type": join, "join_threshold": draw(st.integers(0, len(needs))) if join == "N_OF_M" else 0}
+    tasks = [TaskExecution.create("acts", "acts") for _ in range(draw(st.integers(1, 2)))]
+    return StageExecution.create("acts", ref, ref, tasks=tasks, requisite_stage_ref_ids=needs, **fields)
+
+
+@st.composite
+def workflows(draw: st.DrawFn) -> Workflow | None:
+    """A graph that can run; None for one that is refused."""
+    made: list[StageExecution] = []
+    for ref in REFS[: draw(st.integers(1, len(REFS)))]:
+        made.append(draw(stages(ref, [one.ref_id for one in made])))
+    for one in made:
+        after = [other.ref_id for other in made if one.ref_id in other.requisite_stage_ref_ids]
+        if after and draw(st.integers(0, 2)) == 0:
+            one.split_type = SplitType.OR
+            one.split_conditions = {ref: draw(st.sampled_from(["n == 1", "n == 2"])) for ref in after}
+    if draw(st.booleans()):
+        owner = draw(st.sampled_from(SyntheticStageOwner))
+        part = StageExecution.create(
+            "acts", "part", "part", tasks=[TaskExecution.create("acts", "acts")],
+            parent_stage_id=draw(st.sampled_from(made)).id, synthetic_stage_owner=owner,
+        )  # fmt: skip
+        made.append(part)
+    try:
+        return Workflow.create("shop", "random", made)
+    except WorkflowDefinitionError:
+        return None

@@ -1,0 +1,378 @@
+"""Effects: what a task declares, what the engine refuses because of it, and writes that commit with their step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from holdfast import (
+    Cache,
+    Effect,
+    Fallback,
+    Hedge,
+    Holdfast,
+    Hub,
+    Retry,
+    RetryPolicy,
+    StageExecution,
+    Task,
+    TaskError,
+    TaskExecution,
+    TaskResult,
+    Workflow,
+    WorkflowDefinitionError,
+    WorkflowStatus,
+    current_session,
+    current_task,
+    task,
+    workflow,
+)
+from holdfast.store.codec import to_json
+from holdfast.testing import ManualClock
+from holdfast.workflows.records import ITEM
+from holdfast.workflows.worker import WorkflowWorker
+from holdfast.workflows.workflows import Workflows
+
+S = WorkflowStatus
+BOOKED = sa.Table(
+    "booked", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("key", sa.String(100))
+)
+
+
+@pytest.fixture
+def ledger(hold: Holdfast) -> Holdfast:
+    """The application with a table of its own."""
+    with hold.sessions() as session, session.begin():
+        BOOKED.create(session.connection())
+    return hold
+
+
+def booked(hold: Holdfast) -> list[str]:
+    with hold.sessions() as session:
+        return list(session.scalars(sa.select(BOOKED.c.key).order_by(BOOKED.c.id)))
+
+
+@task(effect="transactional")
+def book(number: int) -> int:
+    here = current_task()
+    assert here is not None
+    current_session().execute(BOOKED.insert().values(id=number, key=here.idempotency_key))
+    return number + 1
+
+
+@task
+def fail_once(number: int) -> int:
+    return number
+
+
+@workflow
+def booking(number: int) -> Any:
+    return fail_once(book(number))
+
+
+def test_what_a_transactional_task_writes_is_there_when_its_step_is(ledger: Holdfast, crew: WorkflowWorker) -> None:
+    run = ledger.workflows.start(booking, 1)
+    assert booked(ledger) == []
+    crew.run_once()
+    assert (run.result(0), booked(ledger)) == (2, [f"{run.id}.book.1.0"])
+
+
+def test_what_a_transactional_task_raises_undoes_what_it_wrote(
+    ledger: Holdfast, crew: WorkflowWorker, clock: ManualClock
+) -> None:
+    tries: list[int] = []
+
+    @task(effect="transactional", retry=Retry(attempts=3, base=1))
+    def shaky() -> int:
+        current_session().execute(BOOKED.insert().values(id=len(tries), key="k"))
+        tries.append(1)
+        if len(tries) < 3:
+            raise OSError("the cable")
+        return len(tries)
+
+    run = ledger.workflows.start(_only(shaky))
+    for _ in range(3):
+        crew.run_once()
+        clock.advance(60)
+    assert (run.result(0), booked(ledger)) == (3, ["k"])
+
+
+def test_an_answer_that_cannot_be_stored_undoes_the_writes_behind_it(ledger: Holdfast, crew: WorkflowWorker) -> None:
+    @task(effect="transactional")
+    def odd() -> Any:
+        current_session().execute(BOOKED.insert().values(id=1, key="k"))
+        return object()
+
+    run = ledger.workflows.start(_only(odd))
+    crew.run_once()
+    assert (run.status, booked(ledger)) == (S.TERMINAL, [])
+
+
+# On SQLite nobody else can write while the body runs, so nothing can be lost or cancelled then.
+on_a_server = pytest.mark.parametrize("hold", ["postgres"], indirect=True)
+
+
+@on_a_server
+def test_who_has_lost_the_step_meanwhile_has_written_nothing(ledger: Holdfast, crew: WorkflowWorker) -> None:
+    calls: list[str] = []
+
+    @task(effect="transactional")
+    def slow() -> int:
+        calls.append("called")
+        current_session().execute(BOOKED.insert().values(id=len(calls), key="k"))
+        if len(calls) == 1:  # another worker thinks that we are dead
+            ledger.store.sweep(ITEM, (), {"owner": None, "due_at": ledger.store.now()})
+        return 1
+
+    run = ledger.workflows.start(_only(slow))
+    crew.run_once()
+    assert (run.result(0), booked(ledger), len(calls)) == (1, ["k"], 2)
+
+
+@on_a_server
+def test_a_workflow_that_was_cancelled_meanwhile_is_left_without_the_effect(
+    ledger: Holdfast, crew: WorkflowWorker
+) -> None:
+    @task(effect="transactional")
+    def slow() -> int:
+        current_session().execute(BOOKED.insert().values(id=1, key="k"))
+        ledger.workflows.cancel(run.id)
+        return 1
+
+    run = ledger.workflows.start(_only(slow))
+    crew.run_once()
+    assert (run.status, booked(ledger)) == (S.CANCELED, [])
+
+
+@on_a_server
+def test_a_workflow_that_others_have_changed_meanwhile_is_read_again_and_the_effect_stays(
+    ledger: Holdfast, crew: WorkflowWorker
+) -> None:
+    @task(effect="transactional")
+    def slow() -> int:
+        current_session().execute(BOOKED.insert().values(id=1, key="k"))
+        ledger.workflows.signal(run.id, "hello")
+        return 1
+
+    run = ledger.workflows.start(_only(slow))
+    crew.run_once()
+    assert (run.result(0), booked(ledger)) == (1, ["k"])
+
+
+def test_a_message_that_is_published_in_the_step_lives_and_dies_with_it(ledger: Holdfast, crew: WorkflowWorker) -> None:
+    @task(effect="transactional")
+    def tell(number: int) -> None:
+        ledger.outbox.publish(current_session(), "told", {"number": number})
+        if number < 0:
+            raise ValueError("no")
+
+    @workflow
+    def telling(number: int) -> Any:
+        return tell(number)
+
+    for number in (1, -1):
+        ledger.workflows.start(telling, number)
+    crew.run_once()
+    with ledger.sessions() as session:
+        assert session.scalar(sa.select(sa.func.count()).select_from(ledger.tables.outbox)) == 1
+
+
+def test_many_transactional_steps_of_one_workflow_side_by_side_are_all_written_once(
+    ledger: Holdfast, crew: WorkflowWorker
+) -> None:
+    @workflow
+    def wide(numbers: list[int]) -> Any:
+        return [book(number) for number in range(8)]
+
+    run = ledger.workflows.start(wide, [])
+    crew.run_once()
+    assert run.result(0) == list(range(1, 9))
+    assert len(booked(ledger)) == 8
+
+
+def test_a_stage_that_is_a_model_can_be_transactional_too(ledger: Holdfast, crew: WorkflowWorker) -> None:
+    class Book(Task):
+        effect = Effect.TRANSACTIONAL
+
+        def execute(self, stage: StageExecution) -> TaskResult:
+            current_session().execute(BOOKED.insert().values(id=1, key=stage.ref_id))
+            return TaskResult.success({"booked": 1})
+
+    ledger.workflows.registry.register("book", Book)
+    stage = StageExecution.create("book", "b", "b", tasks=[TaskExecution.create("book", "book")])
+    run = ledger.workflows.start(Workflow.create("shop", "one", [stage]))
+    crew.run_once()
+    assert (run.status, booked(ledger)) == (S.SUCCEEDED, ["b"])
+    assert ledger.workflows.describe(run.id).effect is Effect.TRANSACTIONAL
+
+
+def test_there_is_no_session_outside_of_a_transactional_task(ledger: Holdfast, crew: WorkflowWorker) -> None:
+    with pytest.raises(TaskError, match='effect="transactional"'):
+        current_session()
+
+    @task
+    def plain() -> None:
+        current_session()
+
+    run = ledger.workflows.start(_only(plain))
+    crew.run_once()
+    assert run.status is S.TERMINAL
+
+
+def test_a_transactional_task_is_refused_where_there_is_no_database(flows: Workflows) -> None:
+    with pytest.raises(WorkflowDefinitionError, match=r"'book' is transactional.*sqlite") as caught:
+        flows.register(book)
+    assert caught.value.code == "no_transactions"
+    with Holdfast("memory://", telemetry=Hub(), background=False) as hold:
+        with pytest.raises(WorkflowDefinitionError, match="SQL database"):
+            hold.workflows.start(booking, 1)
+
+
+@pytest.mark.parametrize("effect", [None, "pure", "idempotent", "transactional"])
+def test_a_retry_policy_is_for_what_may_be_repeated(effect: str | None) -> None:
+    assert task(effect=effect, retry=Retry(attempts=3))(lambda: None).retry is not None
+    with pytest.raises(WorkflowDefinitionError, match=r"is at_least_once and is retried by retry=") as caught:
+        task(effect="at_least_once", retry=RetryPolicy(max_attempts=3))(lambda: None)
+    assert caught.value.code == "unsafe_effect"
+    task(effect="at_least_once", retry=Retry(attempts=1))(lambda: None)  # that is none
+
+
+def test_an_effect_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(WorkflowDefinitionError, match=r"exactly_once.*pure, transactional, idempotent") as caught:
+        task(effect="exactly_once")(lambda: None)
+    assert caught.value.code == "unknown_effect"
+
+
+def test_an_async_task_cannot_write_in_the_transaction_of_its_step() -> None:
+    with pytest.raises(WorkflowDefinitionError, match="is async"):
+
+        @task(effect="transactional")
+        async def later() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("policy", "refused"),
+    [
+        (Hedge(1.0), {None, "transactional", "at_least_once"}),
+        (Retry(attempts=3), {"at_least_once"}),
+        (Cache(ttl=60), {"transactional", "at_least_once"}),
+        (Fallback(value=None), set()),
+    ],
+)
+@pytest.mark.parametrize("effect", [None, *Effect])
+@pytest.mark.parametrize("hold", ["sqlite"], indirect=True)
+def test_a_guard_that_calls_too_often_or_not_at_all_is_refused_at_once(
+    hold: Holdfast, policy: Any, refused: set[Any], effect: Any
+) -> None:
+    @task(guard="remote", effect=effect)
+    def call() -> None: ...
+
+    hold.guard("remote", policy)
+    if effect not in refused:
+        hold.workflows.register(call)
+        return
+    with pytest.raises(WorkflowDefinitionError, match="guard 'remote'") as caught:
+        hold.workflows.register(call)
+    assert (caught.value.code, "call" in hold.workflows.tasks) == ("unsafe_effect", False)
+
+
+@pytest.mark.parametrize("hold", ["sqlite"], indirect=True)
+def test_a_guard_that_comes_later_is_checked_by_the_worker_and_by_the_call(hold: Holdfast) -> None:
+    @task(guard="remote")
+    def call() -> str:
+        return "called"
+
+    hold.workflows.register(call)
+    guard = hold.guard("remote", Retry(attempts=2))
+    worker = hold.workflows.worker()
+    guard.replace(Hedge(1.0))
+    with pytest.raises(WorkflowDefinitionError, match="hedges"):
+        hold.workflows.worker()
+    run = hold.workflows.start(_only(call))
+    worker.run_once()
+    worker.close()
+    assert run.status is S.TERMINAL
+    with pytest.raises(TaskError, match="hedges"):
+        run.result(0)
+
+
+def test_a_model_whose_task_must_not_be_repeated_may_have_no_retry_policy(flows: Workflows) -> None:
+    flows.registry.register("send", lambda stage: None, effect="at_least_once")
+    tasks = [TaskExecution.create("send", "send", retry_policy=RetryPolicy(max_attempts=3))]
+    one = StageExecution.create("send", "send", "send", tasks=tasks)
+    with pytest.raises(WorkflowDefinitionError, match="'send' is at_least_once"):
+        flows.start(Workflow.create("shop", "sends", [one]))
+
+
+def test_a_description_says_what_holds_for_each_step_and_for_the_whole(flows: Workflows) -> None:
+    @task(effect="pure")
+    def look() -> int:
+        return 1
+
+    @task(effect="idempotent")
+    def pay(number: int) -> int:
+        return number
+
+    @task
+    def mail(number: int) -> None: ...
+
+    @workflow
+    def shop(order: dict[str, Any]) -> Any:
+        paid = pay(look())
+        return mail(paid, after=paid)
+
+    @workflow(dead_letter=False)
+    def quiet() -> Any:
+        return pay(look())
+
+    told = flows.describe(shop)
+    assert [(one.stage, one.effect) for one in told.steps] == [
+        ("look", Effect.PURE), ("pay", Effect.IDEMPOTENT), ("mail", None),
+    ]  # fmt: skip
+    assert (told.effect, told.weakest) == (Effect.AT_LEAST_ONCE, ("mail",))
+    assert "at least once, and some may happen again" in str(told)
+    assert "leaves a dead letter" in told.words
+    assert flows.describe(quiet).effect is Effect.IDEMPOTENT
+    assert "no dead letter" in flows.describe(quiet).words
+    run = flows.start(shop, {"id": 1})
+    assert flows.describe(run.id) == told == run.describe()
+    assert told.to_document()["steps"][1]["effect"] == "idempotent"
+    assert to_json(told.to_document())
+
+
+def test_a_body_that_looks_at_its_input_needs_an_example_to_be_described(flows: Workflows) -> None:
+    @workflow
+    def branching(order: dict[str, Any]) -> Any:
+        return fail_once(1) if order["big"] else fail_once(2)
+
+    flows.add(branching)
+    with pytest.raises(WorkflowDefinitionError, match=r"looks at its input.*example") as caught:
+        flows.describe("branching")
+    assert caught.value.code == "needs_input"
+    assert flows.describe("branching", {"big": True}).effect is Effect.AT_LEAST_ONCE
+
+
+def _only(step: Any) -> Any:
+    @workflow(name=f"only-{step.name}")
+    def only(*args: Any) -> Any:
+        return step(*args)
+
+    return only
+
+
+def test_what_ends_with_a_transactional_step_wakes_whoever_waits_for_it_and_makes_room(ledger: Holdfast) -> None:
+    @workflow(limit=1)
+    def booking(number: int) -> Any:
+        return book(number)
+
+    @workflow
+    def both(number: int) -> Any:
+        return [booking(number), booking(number + 1)]
+
+    run, worker = ledger.workflows.start(both, 1), ledger.workflows.worker()
+    worker.run_once()
+    worker.close()
+    assert run.status is S.SUCCEEDED
+    assert len(booked(ledger)) == 2

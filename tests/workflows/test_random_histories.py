@@ -1,0 +1,194 @@
+"""Random workflows under random operators, signals, time and crashes: whatever happens, each stays legal and ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from holdfast.errors import InvalidStateTransitionError, TaskError
+from holdfast.machine.instances import names_of
+from holdfast.machine.run_state import Part, StageState
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.store.query import equal
+from holdfast.testing.failpoints import Side
+from holdfast.testing.workflow_kit import WorkflowTestKit
+from holdfast.workflows.handle import WorkflowRun
+from holdfast.workflows.records import ITEM, STAGE, ItemRecord, stage_state
+from holdfast.workflows.stage import StageExecution
+from tests.conftest import SIZE
+from tests.workflows.random_graphs import REFS, SIGNALS, answered, scripts, workflows
+
+S = WorkflowStatus
+MOST_SKIPS = 500
+
+
+class Histories(RuleBasedStateMachine):
+    """One or two workflows, two workers, and everybody who can interfere."""
+
+    @initialize(seed=st.integers(0, 1000), script=scripts())
+    def begin(self, seed: int, script: dict[str, list[str]]) -> None:
+        self.kit = WorkflowTestKit(seed=seed, workers=2)
+        self.script = script
+        self.kit.workflows.registry.register("acts", self.act)
+
+    def act(self, stage: StageExecution) -> Any:
+        words = self.script.get(stage.ref_id.partition("#")[0], [])
+        return answered(words.pop(0) if words else "success")
+
+    def teardown(self) -> None:
+        if hasattr(self, "kit"):
+            try:
+                self.come_to_an_end()
+            finally:
+                self.kit.close()
+
+    @precondition(lambda self: len(self.kit.runs) < 2)
+    @rule(flow=workflows())
+    def start(self, flow: Any) -> None:
+        assume(flow is not None)
+        self.kit.start(flow)
+
+    @rule(number=st.integers(1, 5))
+    def some_turns(self, number: int) -> None:
+        for _ in range(number):
+            self.kit._turn()
+
+    @rule()
+    def all_that_is_due(self) -> None:
+        self.kit.run_until_idle()
+
+    @rule()
+    def time_passes(self) -> None:
+        self.kit.skip_time()
+
+    @rule(worker=st.integers(0, 1))
+    def a_worker_dies(self, worker: int) -> None:
+        self.kit.crash(worker)
+
+    @rule(number=st.integers(1, 6), side=st.sampled_from(Side))
+    def a_worker_will_die(self, number: int, side: Side) -> None:
+        self.kit.crash_at(number, side)
+
+    @precondition(lambda self: self.kit.runs)
+    @rule(data=st.data(), name=st.sampled_from(SIGNALS))
+    def signal(self, data: st.DataObject, name: str) -> None:
+        self.operate(data, lambda run: self.kit.signal(run, name, 1))
+
+    @precondition(lambda self: self.kit.runs)
+    @rule(data=st.data(), what=st.sampled_from(["pause", "resume", "cancel", "retry"]))
+    def steer(self, data: st.DataObject, what: str) -> None:
+        self.operate(data, lambda run: getattr(self.kit.workflows, what)(run.id))
+
+    @precondition(lambda self: self.kit.runs)
+    @rule(data=st.data(), what=st.sampled_from(["restart", "skip"]), ref=st.sampled_from(REFS))
+    def steer_a_stage(self, data: st.DataObject, what: str, ref: str) -> None:
+        def act(run: WorkflowRun) -> Any:
+            if ref in self.kit.workflows.stages(run.id):
+                getattr(self.kit.workflows, what)(run.id, ref)
+
+        self.operate(data, act)
+
+    @precondition(lambda self: self.kit.runs)
+    @rule(data=st.data(), ref=st.sampled_from(REFS))
+    def add_an_instance(self, data: st.DataObject, ref: str) -> None:
+        def act(run: WorkflowRun) -> Any:
+            if ref in self.kit.workflows.stages(run.id):
+                self.kit.workflows.add_instances(run.id, ref, {"n": 1})
+
+        self.operate(data, act)
+
+    def operate(self, data: st.DataObject, act: Any) -> None:
+        try:
+            act(data.draw(st.sampled_from(self.kit.runs)))
+        except (TaskError, InvalidStateTransitionError):
+            pass  # it said no, and that is an answer
+
+    @invariant()
+    def every_workflow_is_legal(self) -> None:
+        for run in self.kit.runs if hasattr(self, "kit") else ():
+            check(self.kit, run)
+
+    def come_to_an_end(self) -> None:
+        """Whoever is asked for a signal gets it; what is paused is resumed; then everything ends."""
+        for _ in range(MOST_SKIPS):
+            left = [run for run in self.kit.runs if not run.status.is_complete]
+            if not left:
+                break
+            for run in left:
+                if run.status is S.PAUSED:
+                    self.kit.workflows.resume(run.id)
+            if self.kit.skip_time():
+                continue
+            for run in left:
+                self.help(run)
+        self.kit.run_until_idle()
+        for run in self.kit.runs:
+            check(self.kit, run)
+            assert run.status.is_complete, story(self.kit, run)
+        assert self.kit.store.page(ITEM) == []
+
+    def help(self, run: WorkflowRun) -> None:
+        for name in SIGNALS:
+            if not run.status.is_complete:
+                self.kit.signal(run, name, 1)
+        for ref, status in self.kit.workflows.stages(run.id).items():
+            stage = self.kit.store.get(STAGE, [f"{run.id}.{ref}"])[0]
+            if status is S.RUNNING and '"instances"' in stage.state and not run.status.is_complete:
+                self.kit.workflows.skip(run.id, ref)  # it waits for instances that nobody will add
+
+
+def check(kit: WorkflowTestKit, run: WorkflowRun) -> None:
+    record = run.record
+    past = kit.workflows.state_at(run.id, record.version)
+    stages = kit.workflows.stages(run.id)
+    assert past.status is run.status, story(kit, run)
+    assert {ref: past.stages[ref].status for ref in stages} == stages, story(kit, run)
+    items = kit.store.page(ITEM, equal(workflow=run.id), limit=1000)
+    if run.status.is_complete:
+        assert record.live == 0, story(kit, run)
+        assert not items, story(kit, run)
+        assert not [ref for ref, one in stages.items() if one.is_active], story(kit, run)
+        return
+    assert record.live > 0 or run.status is S.PAUSED, story(kit, run)  # what ends in a pause ends with it
+    blueprint = kit.workflows._blueprints.of([record.definition])[record.definition]
+    found = {
+        one.ref: stage_state(blueprint.plan.stages[one.ref], one)
+        for one in kit.store.page(STAGE, equal(workflow=run.id), limit=1000)
+    }
+    for ref, stage in found.items():
+        assert is_carried(stage, found, [one for one in items if one.ref == ref]), (ref, story(kit, run))
+
+
+def is_carried(stage: StageState, found: dict[str, StageState], items: list[ItemRecord]) -> bool:
+    """Whether a stage that is under way has work to be done, waits for something with a name, or has a part that is
+    under way."""
+    current = [one for one in items if one.incarnation == stage.incarnation]
+    if stage.status is S.SUSPENDED:
+        return stage.wait is not None and any(one.kind == "wait" for one in current)
+    if stage.status is S.BUFFERED:
+        return any(one.kind == "start" for one in current) or bool(stage.reason)
+    if stage.status is not S.RUNNING:
+        return True
+    if stage.part is Part.TASKS:
+        return any(one.kind == "run" for one in current)
+    if stage.part is Part.INSTANCES:
+        config = stage.plan.instances
+        waits = config is not None and config.allow_dynamic
+        return waits or any(found[ref].status.is_active for ref in names_of(stage) if ref in found)
+    parts = [found.get(ref) for refs in stage.plan.children.values() for ref in refs]
+    return any(part is not None and part.status.is_active for part in parts)
+
+
+def story(kit: WorkflowTestKit, run: WorkflowRun) -> str:
+    stages = {ref: status.value for ref, status in kit.workflows.stages(run.id).items()}
+    return f"{run.record.status} live={run.record.live} {stages} {kit.workflows.work(run.id)} {kit.log(run)}"
+
+
+TestHistories = pytest.mark.torture(Histories.TestCase)
+TestHistories.settings = settings(
+    max_examples=40 * SIZE, stateful_step_count=25, suppress_health_check=[*HealthCheck], deadline=None
+)

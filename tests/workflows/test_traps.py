@@ -1,0 +1,193 @@
+"""What the original got wrong, and ours must not: where each of its traps is tested, and those with no better home."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from holdfast.machine.breaker import Breaker
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.testing import WorkflowTestKit, trip
+from holdfast.workflows.calling import current_task
+from holdfast.workflows.functions import task, workflow
+from holdfast.workflows.model import Workflow
+from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task_run import TaskExecution
+from holdfast.workflows.tasks.builtin import builtin_tasks
+from holdfast.workflows.waiting import wait_signal
+
+TESTS: Final = Path(__file__).parents[1]
+TRAPS: Final = {
+    1: ("finalizers in the memory of a process", "workflows/test_finalizers.py",
+        "test_a_callback_runs_in_its_own_process_though_another_worker_ends_the_stage",
+        "test_a_callback_whose_process_is_gone_is_replaced_or_seen_to_be_lost",
+        "workflows/test_finalizers_kill.py", "test_finalizers_run_though_their_process_was_killed"),
+    2: ("recovery is off, and waits for the dead", "workflows/test_recovery.py",
+        "test_a_worker_recovers_by_itself", "test_the_work_of_the_dead_is_freed_first"),
+    3: ("circuits of all workflows share one state", "workflows/test_circuits.py",
+        "test_workflows_and_task_types_have_circuits_of_their_own",
+        "test_shared_circuits_are_isolated_per_workflow_too"),
+    4: ("a window of two", "workflows/test_circuits.py",
+        "test_the_default_threshold_needs_five_failures_of_ten_calls"),
+    5: ("half-open admits everybody", "workflows/test_circuits.py",
+        "test_half_open_lets_exactly_one_probe_through", "test_of_threads_that_come_together_one_is_the_probe"),
+    6: ("failures recorded as successes", "workflows/test_circuits.py", "test_every_exception_is_a_failure"),
+    7: ("shared state that is never made", "workflows/test_circuits.py",
+        "test_a_circuit_that_cannot_be_shared_is_refused_every_time"),
+    8: ("a row number as the key", "workflows/test_messages.py",
+        "test_a_message_with_an_incarnation_has_a_logical_key",
+        "test_a_message_is_handled_once_however_often_it_is_pushed"),
+    9: ("deduplication beside the transaction", "workflows/test_doors.py",
+        "test_to_handle_a_message_is_one_transaction"),
+    10: ("a filter that is scanned", "workflows/test_dedup.py", "test_health_figures_do_not_look_at_the_bits"),
+    11: ("a skip that leaves NOT_STARTED", "workflows/test_functions.py",
+         "test_a_failure_skips_what_comes_after_it_and_cancels_what_waits"),
+    12: ("a wait that polls", "workflows/test_features.py", "test_a_stage_waits_for_its_milestone_without_a_timer"),
+    13: ("drift that nobody sees", "workflows/test_config.py",
+         "test_every_field_changes_the_fingerprint", "test_drift_names_what_has_changed_with_old_and_new",
+         "test_who_asks_the_database_is_not_in_the_fingerprint", "test_a_version_of_the_users_own_is_no_drift"),
+    14: ("one type starves all", "workflows/test_engine.py",
+         "test_a_slow_type_takes_no_more_than_its_slots_and_holds_up_no_other"),
+    15: ("figures that are missing", "workflows/test_bulkheads.py",
+         "test_the_figures_have_every_listed_type_and_the_default"),
+    16: ("a refusal that costs an attempt", "workflows/test_traps.py",
+         "test_a_refusal_costs_no_attempt"),
+    17: ("retry_after is not read", "workflows/test_functions.py",
+         "test_a_transient_error_is_tried_again_after_its_own_time"),
+    18: ("errors judged by their names", "workflows/test_task.py", "test_no_word_in_a_name_counts"),
+    19: ("an order that follows ids", "workflows/test_model.py",
+         "test_tasks_run_in_the_order_of_their_positions_and_not_of_their_ids"),
+    20: ("snapshots that share", "workflows/test_snapshot.py", "test_later_changes_do_not_show"),
+    21: ("a row without a version", "workflows/test_model.py",
+         "test_every_row_has_a_version", "test_the_only_way_back_is_a_new_incarnation"),
+    22: ("claim and plan apart", "workflows/test_doors.py",
+         "test_a_stage_that_runs_has_an_item_after_every_single_commit"),
+    23: ("a workflow below that gets strings, and no cancel", "workflows/test_traps.py",
+         "test_what_a_workflow_below_is_given_keeps_its_types", "workflows/test_children.py",
+         "test_a_cancelled_workflow_cancels_those_below_it",
+         "test_a_stage_that_has_waited_long_enough_cancels_what_it_waited_for"),
+    24: ("consume and resume apart", "workflows/test_doors.py",
+         "test_taking_a_signal_and_going_on_is_one_transaction"),
+    25: ("a sweep that moves what runs", "workflows/test_dead_items.py",
+         "test_an_item_that_somebody_works_on_is_never_among_the_dead"),
+    26: ("a refused lease acknowledges", "workflows/test_messages.py",
+         "test_a_message_without_a_handler_is_an_error_and_never_acknowledged"),
+    27: ("processes make every error permanent", "workflows/test_isolation.py",
+         "test_a_transient_error_stays_transient_with_what_it_carries"),
+    28: ("a wait that polls", "workflows/tasks/test_waiting.py", "test_a_wait_is_one_timer_and_not_a_poll"),
+    29: ("settings nobody reads", "workflows/test_config.py",
+         "test_every_variable_sets_its_field_and_no_other", "test_a_bad_value_names_its_variable"),
+    30: ("events beside their commit", "workflows/test_reading.py",
+         "test_the_log_tells_where_everything_stood_at_every_number"),
+    31: ("an unknown type succeeds", "workflows/test_models.py", "test_a_stage_with_nothing_to_do_is_refused"),
+    32: ("engines that interfere", "workflows/test_engine.py",
+         "test_two_engines_that_write_to_one_workflow_both_get_through"),
+    33: ("contexts copied into each stage", "workflows/test_merging.py",
+         "test_a_wide_join_and_a_long_chain_stay_affordable"),
+    34: ("a cancel that no wait sees", "workflows/test_control.py", "test_a_paused_workflow_can_be_cancelled"),
+    35: ("POST twice", "workflows/tasks/test_http.py", "test_a_post_is_not_made_twice"),
+    36: ("a free slot cancels who waits for it", "workflows/test_traps.py",
+         "test_a_free_slot_is_taken_by_who_waits_and_cancels_nobody", "workflows/test_pipelines.py",
+         "test_whoever_ends_lets_the_next_one_in_line_begin"),
+}  # fmt: skip
+"""What each is, and the tests that show that ours has it not: names, after the file that they are in."""
+
+
+def test_every_trap_has_a_test() -> None:
+    assert sorted(TRAPS) == list(range(1, 37))
+
+
+@pytest.mark.parametrize("number", TRAPS)
+def test_the_tests_of_a_trap_are_there(number: int) -> None:
+    _, *words = TRAPS[number]
+    text, found = "", []
+    for word in words:
+        if word.endswith(".py"):
+            text = (TESTS / word).read_text()
+        else:
+            assert re.search(rf"^\s*(async )?def {word}\(", text, re.MULTILINE), word
+            found.append(word)
+    assert found
+
+
+def test_a_refusal_costs_no_attempt() -> None:
+    attempts: list[int] = []
+
+    @task(guard="bank")
+    def charge() -> None:
+        here = current_task()
+        assert here is not None
+        attempts.append(here.attempt)
+
+    with WorkflowTestKit() as kit:
+        guard = kit.hold.guard("bank", Breaker())
+        run = kit.start(workflow(name="shut")(lambda: charge()))
+        for _ in range(12):  # more often than a task is tried
+            with trip(guard):
+                kit.run_until_idle()
+            kit.clock.advance(3600)
+        kit.finish(run)
+        assert kit.log(run).count("task_parked charge") == 12
+    assert attempts == [1]
+
+
+EVERY_TYPE: Final = {"int": 7, "float": 0.5, "yes": True, "none": None, "list": [1, "2", {"deep": [3]}], "dict": {}}
+
+
+@pytest.mark.parametrize("made_as", ["function", "model", "stored model"])
+def test_what_a_workflow_below_is_given_keeps_its_types(made_as: str) -> None:
+    seen: list[Any] = []
+
+    @task
+    def note(settings: Any, number: int) -> Any:
+        seen.append((settings, number))
+        return settings
+
+    @workflow
+    def below(settings: Any, number: int = 1) -> Any:
+        return note(settings, number)
+
+    given = {"workflow": "below", "input": {"settings": EVERY_TYPE}, "input_from": {"number": "n"}}
+    stage = StageExecution.create("s", "s", "s", tasks=[TaskExecution.create("s", "sub_workflow")], context=given)
+    model = Workflow.create("shop", "above", [stage], context={"n": 2})
+    with WorkflowTestKit() as kit:
+        kit.workflows.registry.register("sub_workflow", builtin_tasks()["sub_workflow"])
+        kit.workflows.add(below)
+        if made_as == "function":
+            assert kit.finish(kit.start(workflow(name="above")(lambda: below(EVERY_TYPE, 2)))) == EVERY_TYPE
+        else:
+            run = kit.start(model if made_as == "model" else Workflow.from_document(model.to_document()))
+            kit.finish(run)
+            assert kit.workflows.workflow(run.id).stage("s").outputs["result"] == EVERY_TYPE
+    assert seen == [(EVERY_TYPE, 2)]
+    assert [type(value) for value in seen[0][0].values()] == [type(value) for value in EVERY_TYPE.values()]
+
+
+@pytest.mark.parametrize("made_as", ["function", "model"])
+def test_a_free_slot_is_taken_by_who_waits_and_cancels_nobody(made_as: str) -> None:
+    """With nothing said but the limit."""
+
+    @workflow(limit=1)
+    def alone() -> Any:
+        return wait_signal("go")
+
+    def model() -> Workflow:
+        stage = StageExecution.create("s", "s", "s", tasks=[TaskExecution.create("s", "approve")])
+        limits: dict[str, Any] = {"pipeline_config_id": "alone", "is_limit_concurrent": True}
+        return Workflow.create("shop", "alone", [stage], **limits)
+
+    with WorkflowTestKit() as kit:
+        kit.workflows.registry.register("approve", lambda stage: None)
+        runs = [kit.start(alone if made_as == "function" else model()) for _ in range(4)]
+        for number, run in enumerate(runs):
+            assert [one.status for one in runs[number + 1 :]] == [WorkflowStatus.BUFFERED] * (3 - number)
+            if made_as == "function":
+                kit.signal(run, "go")
+                kit.run_until_idle()
+            else:
+                kit.workflows.skip(run.id, "s")
+            assert run.status.is_complete
+            assert run.status is not WorkflowStatus.CANCELED
