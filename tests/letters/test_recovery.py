@@ -117,6 +117,46 @@ def test_a_breaker_that_live_calls_closed_ends_the_waiting_for_a_trial() -> None
     assert record.trials == 0
 
 
+class OneLeave:
+    """Other processes, who give the leave to probe to one at a time, and never to us."""
+
+    def __init__(self) -> None:
+        self.asked_for = 0
+
+    def moves(self, trigger: Any, now: float) -> bool:
+        return True
+
+    def lets_probe(self, now: float) -> bool:
+        return False
+
+    def asked(self, answer: Any, now: float) -> None:
+        self.asked_for += 1
+
+    def judges(self, outage: Any, now: float, error: BaseException | None) -> bool:
+        return False
+
+    def nudge(self) -> None: ...
+
+
+def test_a_drain_whose_trial_is_not_due_leaves_the_fleets_one_probe_to_live_calls() -> None:
+    kit = Kit()
+    kit.register()
+    kit.letter("o1", max_retries=5)
+    kit.open_circuit()
+    kit.clock.advance(30)
+    kit.broken = True
+    kit.recovery.run()  # the trial fails: the next one is due in 60 s
+    others = OneLeave()
+    kit.guard.circuit.remote = others
+    kit.clock.advance(30)
+    for _ in range(5):  # each new letter makes it look again
+        kit.recovery.run()
+    assert others.asked_for == 0
+    kit.clock.advance(31)
+    kit.recovery.run()
+    assert others.asked_for == 1
+
+
 def test_the_drain_leaves_the_trial_to_a_live_call() -> None:
     kit = Kit()
     guard = kit.make_guard(Breaker(consecutive(1), open_for=30.0, successes=2))
@@ -412,10 +452,10 @@ def test_a_domain_that_fails_leaves_the_others_alone() -> None:
     kit.letters.create("broken", OPEN)
     standing = kit.replayer.gates.standing
 
-    def fails(domain: str) -> Any:
+    def fails(domain: str, **options: Any) -> Any:
         if domain == "broken":
             raise LookupError("a fault")
-        return standing(domain)
+        return standing(domain, **options)
 
     kit.replayer.gates.standing = fails  # type: ignore[method-assign]
     with pytest.raises(LookupError):

@@ -67,13 +67,17 @@ class Gates:
         self._handlers = handlers
         self._breakers = breakers
 
-    def standing(self, domain: str) -> Standing:
-        """Whether letters of the domain may go out now."""
+    def standing(self, domain: str, *, knocks: bool = True) -> Standing:
+        """Whether letters of the domain may go out now.
+
+        With `knocks`, leave for a probe is asked for where the processes give it to one at a time: whoever will not use
+        it must not, or nobody else can probe.
+        """
         found = self.record(domain)
         if found is not None and is_paused(found, self._store.now()):
             return Standing(Way.BARRED, _paused_words(found))
         guard = self._handlers.guard_of(domain)
-        own = CLEAR if guard is None else standing_of_guard(guard)
+        own = CLEAR if guard is None else standing_of_guard(guard, knocks=knocks)
         circuit = None if guard is None else _circuit_of(guard)
         follows = circuit is not None and circuit.remote is not None
         if own.way is not Way.CLEAR or self._breakers is None or follows:
@@ -121,12 +125,12 @@ class Gates:
         return Standing(Way.TRIAL, f"the breaker of {name!r} is {state.state}")
 
 
-def standing_of_guard(guard: Guard) -> Standing:
+def standing_of_guard(guard: Guard, *, knocks: bool = True) -> Standing:
     """What the guard's own circuit would say to a call."""
     circuit = _circuit_of(guard)
     if circuit is None:
         return CLEAR
-    refusal = circuit.knock()
+    refusal = circuit.knock() if knocks else circuit.look("peek")
     state = circuit.state
     if refusal is not None:
         words = "is held open by an operator" if circuit.control is Control.ISOLATED else f"is {state.value}"

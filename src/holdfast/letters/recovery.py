@@ -145,7 +145,7 @@ class Recovery:
         With `turn_s`, not much longer than so many seconds.
         """
         result = Drained(domain)
-        standing = self._replayer.gates.standing(domain)
+        standing = self._standing(domain)
         result.reason = self._closed(domain, standing, result)
         if result.reason:
             return result
@@ -174,7 +174,7 @@ class Recovery:
         types = self.waiting().get(domain, ())
         queue = Queue(self._store, domain, types, key_of=key_of(replayer.handlers, domain), is_ready=self._is_ready)
         while not stop.is_set():
-            standing = replayer.gates.standing(domain)
+            standing = self._standing(domain, begun)
             if reason := self._closed(domain, standing, result, begun):
                 return reason
             if hold.lost:
@@ -204,6 +204,11 @@ class Recovery:
             if pace.rest_s:
                 replayer.clock.wait(stop, pace.rest_s)
         return "stopped"
+
+    def _standing(self, domain: str, begun: bool = False) -> Standing:
+        """How the domain stands for us. Who may not try yet asks for no leave to: live calls need it meanwhile."""
+        gates = self._replayer.gates
+        return gates.standing(domain, knocks=begun or trial_due(gates.record(domain), self._store.now()))
 
     def _closed(self, domain: str, standing: Standing, result: Drained, begun: bool = False) -> str:
         """Why nothing may go now; empty when something may. `begun`: our own trial waits for its letter."""
