@@ -15,15 +15,20 @@ PEERS := .venv-peers/.holdfast-peers
 PIP   := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test torture check api fmt bench docs clean
+.PHONY: help demo console test torture check api fmt bench docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(DEMO) ## A flaky dependency, bare and then guarded, live in the terminal
+demo: $(DEMO) ## A shop with outages, told in the terminal and shown in the console, until Ctrl-C
+	@$(MAKE) --no-print-directory console || echo "the console could not be built; the demo runs without it"
 	@$(PY) -m holdfast.demo $(ARGS)
 
+console: $(DEMO) ## Build the web console, if it has changed
+	@$(PY) console/build.py
+
 test: $(DEV) ## Run every test, the torture tests at their small size
+	@$(PY) console/build.py
 	@$(PY) -m pytest $(ARGS)
 
 torture: $(DEV) ## Run the randomised tests for long; SEED=7 repeats a run, SIZE=20 is the length
@@ -54,7 +59,7 @@ docs: $(DEV) ## Build the documentation into site/
 	@echo "built site/index.html"
 
 clean: ## Remove everything the other targets made
-	rm -rf $(VENV) .venv-peers site dist holdfast-demo.svg holdfast-demo.db* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers site dist console/node_modules src/holdfast/server/static .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A venv that was left half-made, or whose interpreter is gone, is made again.

@@ -141,6 +141,7 @@ _HOMES = {
     "outbox.tables": "OutboxTables bind_tables",
     "outbox.worker": "OutboxWorker OutboxWorkerPolicy",
     "store.port": "Store",
+    "telemetry.causation": "causation_id caused_by",
     "telemetry.attempts": "AttemptRecorder CircuitBreakerEvent HourlyAggregate RetryAttempt RetryMetrics RetryOutcome",
     "telemetry.events": (
         "AttemptCompleted CallCompleted CallInterrupted ChaosInjected CircuitStateChanged FellBack GuardEvent Hedged "
@@ -479,6 +480,8 @@ if TYPE_CHECKING:
     from holdfast.telemetry.attempts import RetryAttempt as RetryAttempt
     from holdfast.telemetry.attempts import RetryMetrics as RetryMetrics
     from holdfast.telemetry.attempts import RetryOutcome as RetryOutcome
+    from holdfast.telemetry.causation import causation_id as causation_id
+    from holdfast.telemetry.causation import caused_by as caused_by
     from holdfast.telemetry.events import AttemptCompleted as AttemptCompleted
     from holdfast.telemetry.events import CallCompleted as CallCompleted
     from holdfast.telemetry.events import CallInterrupted as CallInterrupted

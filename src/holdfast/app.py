@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
+from holdfast.access.records import KINDS as ACCESS_KINDS
 from holdfast.backends.open import open_store
 from holdfast.breakers.breakers import Breakers
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
@@ -34,8 +35,11 @@ if TYPE_CHECKING:  # guards and letters do without SQLAlchemy
 
     from sqlalchemy.orm import Session, sessionmaker
 
+    from holdfast.access.access import Access
     from holdfast.audit.sink import DatabaseAuditSink
     from holdfast.config import Settings
+    from holdfast.failover.pool import EndpointPool
+    from holdfast.failover.rotation import ProxyRotator
     from holdfast.outbox.erasure import Erasure
     from holdfast.outbox.inbox import Inbox
     from holdfast.outbox.joint import JointWorker
@@ -50,8 +54,9 @@ if TYPE_CHECKING:  # guards and letters do without SQLAlchemy
     from holdfast.workflows.workflows import Workflows
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = TypeVar("P", bound="EndpointPool | ProxyRotator")
 
-KINDS: Final[tuple[Kind[Any], ...]] = (LETTER, SUMMARY, BULK, DOMAIN, BREAKER, LEASE, *WORKFLOW_KINDS)
+KINDS: Final[tuple[Kind[Any], ...]] = (LETTER, SUMMARY, BULK, DOMAIN, BREAKER, LEASE, *WORKFLOW_KINDS, *ACCESS_KINDS)
 """Everything that Holdfast keeps by the store's verbs. The tables of the outbox are ordinary ones."""
 
 
@@ -97,11 +102,14 @@ class Holdfast:
         )  # fmt: skip
         self.letters.handlers.register_everywhere(FUNCTION, WorkflowRoute(lambda: self.workflows), ENTITY)
         self._guards: dict[str, HeldGuard] = {}
+        self.pools: dict[str, EndpointPool | ProxyRotator] = {}
+        """Endpoint pools and rotators that the console shows; `add_pool` names one."""
         self._lock = threading.Lock()
         self._audit_key = audit_key
         self._source = source
         self._code_version = code_version
         self._workflow_config = workflows
+        self._access: Access | None = None
         self._works: Works | None = None
         self._workflows: Workflows | None = None
         self._settings: Settings | None = None
@@ -166,6 +174,25 @@ class Holdfast:
             )  # fmt: skip
             self._guards[name] = made
             return made
+
+    def add_pool(self, name: str, pool: P) -> P:
+        """Let the console and the API show an `EndpointPool`, or a `ProxyRotator`, under a name.
+
+        Raises PolicyError for a name that another one has.
+        """
+        if self.pools.setdefault(name, pool) is not pool:
+            raise PolicyError(f"there is a pool {name!r} already; give this one another name")
+        return pool
+
+    @property
+    def access(self) -> Access:
+        """Who may use the API and the console."""
+        from holdfast.access.access import Access
+
+        with self._lock:
+            if self._access is None:
+                self._access = Access(self.store, self._given_clock, hub=self.telemetry)
+            return self._access
 
     @property
     def works(self) -> Works:

@@ -283,7 +283,7 @@ def test_the_number_of_entries_and_their_lag_are_read_for_metrics(tmp_path: Path
         clock.advance(40)
         hold.outbox.pause("slow")
         read = {one.name: one.values() for one in outbox_readings(hold.outbox, clock=clock)}
-    assert read["outbox.entries"][("pending",)] == 1
+    assert read["outbox.entries"][("default", "pending")] == 1
     assert read["outbox.lag.seconds"] == {("default",): 40.0}
     assert read["outbox.paused"] == {("slow",): 1.0}
     assert read["saga.runs"] == {}

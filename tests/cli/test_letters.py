@@ -57,7 +57,7 @@ def test_the_keys_of_a_letter_in_json_are_these(answer: Answer, filed: Filed) ->
     id = filed()
     letter = answer("letters", "show", id)
     assert sorted(letter) == [
-        "archived_at", "attempt_cap", "attempt_token", "attempts", "created_at", "dedup_key", "domain", "entity_id",
+        "archived_at", "attempt_cap", "attempts", "created_at", "cursor", "dedup_key", "domain", "entity_id",
         "entity_refs", "entity_type", "error_code", "error_message", "expires_at", "failure_type", "heartbeat_at", "id",
         "last_retry_at", "max_retries", "metadata", "next_action_hint", "next_attempt_at", "occurrences",
         "recommended_action", "request_data", "resolution_note", "resolution_type", "resolved_at", "resolved_by_id",

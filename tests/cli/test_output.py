@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta, timezone
 import click
 import pytest
 
-from holdfast.cli.filters import user
-from holdfast.cli.output import Column, document, facts, masked, table
-from holdfast.cli.times import MOMENT, iso, span
+from holdfast.cli.output import Column, document, facts, table
+from holdfast.cli.times import MOMENT, span
+from holdfast.views.letters import user_of
+from holdfast.views.plain import iso, masked
 
 COLUMNS = (Column("id"), Column("number", right=True), Column("text", gives=True))
 
@@ -102,4 +103,4 @@ def test_a_span_is_shown_in_a_unit_of_which_there_are_two(seconds: float, shown:
 
 
 def test_a_user_of_digits_is_a_number_unless_quoted() -> None:
-    assert [user("7"), user('"7"'), user("-1"), user("ann"), user('"')] == [7, "7", -1, "ann", '"']
+    assert [user_of("7"), user_of('"7"'), user_of("-1"), user_of("ann"), user_of('"')] == [7, "7", -1, "ann", '"']

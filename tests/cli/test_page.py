@@ -28,7 +28,8 @@ _NUMBER = r"[\d.e-]+"
 def steady(text: str) -> str:
     """What a command printed, without what differs from run to run."""
     text = re.sub(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d(\.\d+Z)?", r"TIME", text)
-    for name, value in (("process=", r"\d+"), ("duration_s=", _NUMBER), ("lag_s=", _NUMBER), ("call_id   ", r"\w+")):
+    for name, value in (("process=", r"\d+"), ("duration_s=", _NUMBER), ("lag_s=", _NUMBER), ("call_id +", r"\w+"),
+                        ("causation_id +", r"\w+")):  # fmt: skip
         text = re.sub(name + value, f"{name}N", text)
     return _ID.sub("ID", re.sub(r"\b\ds\b", "0s", text)).rstrip()
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from holdfast.demo.virtual import EPOCH, VirtualClock, run_virtually
+from holdfast.demo.twice.virtual import EPOCH, VirtualClock, run_virtually
 
 
 def test_virtual_time_passes_in_order_and_at_once() -> None:

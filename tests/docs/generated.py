@@ -11,6 +11,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from holdfast.access import events as access_events
 from holdfast.breakers.events import SharingChanged
 from holdfast.doctor.rules import RULES
 from holdfast.letters import events as letter_events
@@ -34,7 +35,7 @@ from tests.docs.pages import ROOT
 _COMMON = ("operation_key", "call_id")
 EVENTS: tuple[type[GuardEvent], ...] = (
     *guard_events.CATALOGUE, SharingChanged, *letter_events.CATALOGUE, *outbox_events.CATALOGUE,
-    *workflow_events.CATALOGUE,
+    *workflow_events.CATALOGUE, *access_events.CATALOGUE,
 )  # fmt: skip
 
 UPSTREAMS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -73,6 +74,48 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(store: Store, cloc
     assert forced.by_status == {"pending": 6, "requires_review": 1}
     assert forced.sample == tuple(ids[:5])
     assert bulk.find() == []
+
+
+@pytest.mark.parametrize("filter", [PAYMENTS, LetterFilter(), LetterFilter(domain="payments", entity_type="order")])
+def test_a_dry_run_counts_up_to_a_time_from_counters_as_from_a_look_at_each(
+    store: Store, clock: ManualClock, filter: LetterFilter
+) -> None:
+    kit = Kit(store, clock)
+    ids = filed(kit, 5)
+    snapshot = replace(filter, created_to=clock.wall())
+    clock.advance(1)
+    later = filed(kit, 3)
+    bulk = Bulk(kit.replayer)
+    assert (bulk.dry_run(filter).total, bulk.dry_run(snapshot).total) == (8, 5)
+    kit.letters.update_status(ids[0], "requires_review")
+    kit.letters.update_status(later[0], "requires_review")
+    forced = bulk.dry_run(snapshot, "force_replay")
+    assert (forced.by_status, forced.by_domain) == ({"pending": 4, "requires_review": 1}, {"payments": 5})
+    assert bulk.start(snapshot, confirm_count=4).total == 4
+    assert bulk.dry_run(replace(snapshot, domain="nowhere")).total == 0
+
+
+def test_an_operation_on_one_letter_leaves_the_others_alone(store: Store, clock: ManualClock) -> None:
+    kit = Kit(store, clock)
+    kit.register()
+    ids = filed(kit, 3)
+    bulk = Bulk(kit.replayer)
+    done = run(bulk, bulk.start(LetterFilter(id=ids[1]), confirm_count=1).id)
+    assert (done.filter.id, done.succeeded, done.done) == (ids[1], 1, 1)
+    assert [kit.status(id) for id in ids] == ["pending", "resolved", "pending"]
+
+
+def test_operations_are_found_page_by_page(store: Store, clock: ManualClock) -> None:
+    kit = Kit(store, clock)
+    bulk = Bulk(kit.replayer)
+    made = []
+    for _ in range(3):
+        made.append(bulk.start(PAYMENTS).id)
+        clock.advance(1)
+    first = bulk.find(limit=2)
+    assert [one.id for one in (*first, *bulk.find(limit=2, after=first[-1].cursor))] == made[::-1]
+    with pytest.raises(ValueError, match="no cursor"):
+        bulk.find(after="nonsense")
 
 
 def test_a_wrong_confirmation_starts_nothing() -> None:

@@ -79,7 +79,8 @@ def test_a_workflow_that_fails_leaves_a_letter_that_says_what_failed(hold: Holdf
     (failed,) = letter.response_data["stages"]
     assert (failed["stage"], failed["type"], failed["error"]["type"]) == ("pay", "pay", "PermanentError")
     assert letter.metadata["idempotency_key"] == failed["key"] == shop.keys[0]
-    assert letter.metadata["causation_id"] == f"{run.id}.{run.record.version:09d}"
+    assert letter.metadata["causation_id"] == run.id  # nothing else has caused it
+    assert letter.metadata["log_entry"] == f"{run.id}.{run.record.version:09d}"
     assert letter.metadata["source"] == "workflow"
 
 

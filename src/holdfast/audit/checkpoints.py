@@ -29,6 +29,14 @@ class Checkpoint(NamedTuple):
     taken_at: datetime
 
 
+class StreamEnd(NamedTuple):
+    """How far a stream goes, by its head, and the last checkpoint of it."""
+
+    stream: str
+    seq: int
+    checkpoint: Checkpoint | None
+
+
 def take(session: Session, tables: AuditTables, at: datetime) -> list[Checkpoint]:
     """Checkpoints of all streams, kept in the table of checkpoints where there is one.
 
@@ -69,6 +77,22 @@ def latest(session: Session, tables: AuditTables) -> dict[str, Checkpoint]:
     both = sa.and_(row.stream == newest.c.stream, row.seq == newest.c.seq)
     found = session.execute(sa.select(tables.checkpoints).join(newest, both))
     return {one.stream: one for one in map(_of_row, found)}
+
+
+def stream_ends(session: Session, tables: AuditTables, limit: int, after: str | None = None) -> list[StreamEnd]:
+    """The ends of some streams, by name."""
+    assert tables.heads is not None
+    head = tables.heads.c
+    some = sa.select(head.stream, head.seq).order_by(head.stream).limit(limit)
+    rows = session.execute(some if after is None else some.where(head.stream > after)).all()
+    last: dict[str, Checkpoint] = {}
+    if rows and tables.checkpoints is not None:
+        row = tables.checkpoints.c
+        those = row.stream.in_([one.stream for one in rows])
+        newest = sa.select(row.stream, sa.func.max(row.seq).label("seq")).where(those).group_by(row.stream).subquery()
+        both = sa.and_(row.stream == newest.c.stream, row.seq == newest.c.seq)
+        last = {one.stream: _of_row(one) for one in session.execute(sa.select(tables.checkpoints).join(newest, both))}
+    return [StreamEnd(one.stream, one.seq, last.get(one.stream)) for one in rows]
 
 
 def kept(session: Session, tables: AuditTables, stream: str) -> list[Checkpoint]:

@@ -59,6 +59,10 @@ class AuditEventType(StrEnum):
     RESTRICTION_LIFTED = "restriction_lifted"
     RETENTION_EXPIRED = "retention_expired"
     MANIFEST_SNAPSHOT = "manifest_snapshot"
+    OPERATOR_ACTED = "operator_acted"
+    OPERATOR_ACT_FAILED = "operator_act_failed"
+    TRAIL_VERIFIED = "trail_verified"
+    TRAIL_BROKEN = "trail_broken"
 
 
 def _utc(at: datetime) -> datetime:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from holdfast.audit.rows import StoredEvent, columns_of, in_utc, stored_of
+from holdfast.audit.searching import WINDOW, search
 from holdfast.audit.tables import AuditTables
 from holdfast.errors import AuditIntegrityError, ConfigurationError
 
 Cursor = tuple[datetime, UUID]
+
+
+class FoundEvents(NamedTuple):
+    """A page of events. `after` is where the search goes on, None if there is nothing more to be searched."""
+
+    events: Sequence[StoredEvent]
+    after: Cursor | None
 
 
 def find(
@@ -46,6 +55,50 @@ def find(
         return [stored_of(one) for one in session.execute(found if limit is None else found.limit(limit))]
     except ValueError as error:
         raise AuditIntegrityError(f"an event in the audit trail cannot be read: {error}") from error
+
+
+def find_newest(
+    session: Session,
+    tables: AuditTables,
+    *,
+    subject_ref: str | None = None,
+    entry_id: UUID | None = None,
+    stream: str | None = None,
+    event_types: Collection[str] = (),
+    since: datetime | None = None,
+    until: datetime | None = None,
+    after: Cursor | None = None,
+    limit: int = 100,
+    window: int = WINDOW,
+) -> FoundEvents:
+    """Events that match all that is given, the newest first. By type and by stream a part of the trail is searched at a
+    time, so a page may have few events, or none, and yet an `after`.
+
+    Raises ConfigurationError for a time without a zone, AuditIntegrityError for a row that is no event.
+    """
+    row = tables.events.c
+    near: list[Any] = []
+    if subject_ref is not None:
+        near.append(row.subject_ref == subject_ref)
+    if entry_id is not None:
+        near.append(row.entry_id == entry_id)
+    if since is not None:
+        near.append(row.occurred_at >= aware(since))
+    if until is not None:
+        near.append(row.occurred_at < aware(until))
+    far: list[Any] = []
+    if stream is not None:
+        far.append(row.stream == stream)
+    if event_types:
+        far.append(row.event_type.in_(sorted(event_types)))
+    start = None if after is None else (aware(after[0]), after[1])
+    chosen, order = sa.select(*columns_of(tables.events)), (row.occurred_at, row.event_id)
+    try:
+        found = search(session, chosen, order, near=near, far=far, after=start, limit=limit, window=window)
+        events = [stored_of(one) for one in found.rows]
+    except ValueError as error:
+        raise AuditIntegrityError(f"an event in the audit trail cannot be read: {error}") from error
+    return FoundEvents(events, None if found.until is None else (in_utc(found.until[0]), found.until[1]))
 
 
 def aware(at: datetime) -> datetime:

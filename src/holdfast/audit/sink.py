@@ -12,11 +12,11 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from holdfast.audit.appending import Statements, append, statements_for
-from holdfast.audit.chain import Streams, key_bytes, stream_namer
+from holdfast.audit.chain import Streams, key_bytes, link_hash, stream_namer
 from holdfast.audit.checkpoints import Checkpoint, export_checkpoints, import_checkpoints
 from holdfast.audit.event import AuditEvent
-from holdfast.audit.reading import Cursor, aware, find
-from holdfast.audit.rows import StoredEvent, oldest_first, refuse_unknown_types
+from holdfast.audit.reading import Cursor, FoundEvents, aware, find, find_newest
+from holdfast.audit.rows import StoredEvent, columns_of, link_of, oldest_first, refuse_unknown_types
 from holdfast.audit.sessions import Sessions, Work, writing
 from holdfast.audit.tables import AuditTables
 from holdfast.audit.verifier import Verifier
@@ -60,6 +60,18 @@ class DatabaseAuditSink:
     def is_keyed(self) -> bool:
         """Whether nobody without the key can make an event that passes for a real one."""
         return self._key is not None
+
+    def has_the_key(self) -> bool:
+        """Whether the newest chained event was written with this trail's key, or without one as here. What is appended
+        otherwise is where the chain breaks. Of a trail that has not begun, True.
+        """
+        return self.run(self._has_the_key)
+
+    def _has_the_key(self, session: Session) -> bool:
+        row = self.tables.events.c
+        newest = sa.select(*columns_of(self.tables.events)).where(row.stream.is_not(None))
+        last = session.execute(newest.order_by(row.occurred_at.desc(), row.event_id.desc()).limit(1)).first()
+        return last is None or link_hash(link_of(last), self._key) == last.event_hash
 
     # -- appending
 
@@ -147,6 +159,13 @@ class DatabaseAuditSink:
     def paging(self, **wanted: Any) -> Work[list[StoredEvent]]:
         """A page as a unit of work, for `run` or `arun`."""
         return partial(find, tables=self.tables, **wanted)
+
+    def newest(self, *, limit: int = 100, after: Cursor | None = None, **wanted: Any) -> FoundEvents:
+        """Events of whatever type, the newest first: by `subject_ref`, `entry_id`, `stream`, `event_types`, `since` and
+        `until`. By type and stream a part of the trail is searched at a time; the next part is `after` the one that the
+        answer names.
+        """
+        return self.run(partial(find_newest, tables=self.tables, after=after, limit=limit, **wanted))
 
     # -- the chain
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from holdfast.audit.chain import THE_ONLY
-from holdfast.audit.checkpoints import Checkpoint, take
+from holdfast.audit.checkpoints import Checkpoint, StreamEnd, stream_ends, take
 from holdfast.audit.reading import aware
 from holdfast.audit.sessions import writing
 from holdfast.audit.tables import AuditTables
@@ -20,6 +20,8 @@ from holdfast.audit.verify import PAGE, Break, ChainVerification, Walk, stream_n
 from holdfast.core.clock import SYSTEM_CLOCK
 from holdfast.errors import ConfigurationError
 
+Told = Callable[[str, int], object]
+"""Called with a stream, and how many of its events are in order so far. What it raises ends the verification."""
 Steps = Generator[Callable[[Session], Any], Any, list[ChainVerification]]
 
 
@@ -48,13 +50,14 @@ class Verifier:
         checkpoints: Iterable[Checkpoint] = (),
         since: Checkpoint | None = None,
         until: Checkpoint | None = None,
+        told: Told | None = None,
     ) -> ChainVerification:
         """Whether a stream is as it was written.
 
         It is held against the checkpoints in the database and those given. `since` starts behind a checkpoint that is
-        trusted, `until` ends at one.
+        trusted, `until` ends at one; `told` after each part that was read.
         """
-        return self._drive(self._one(stream, tuple(checkpoints), since, until))[0]
+        return self._drive(self._one(stream, tuple(checkpoints), since, until, told))[0]
 
     async def averify(
         self,
@@ -67,9 +70,13 @@ class Verifier:
         """`verify` from a coroutine."""
         return (await self._adrive(self._one(stream, tuple(checkpoints), since, until)))[0]
 
-    def verify_all(self, *, checkpoints: Iterable[Checkpoint] = ()) -> list[ChainVerification]:
-        """The same for every stream of which there is an event, a head or a checkpoint, by name."""
-        return self._drive(self._all(tuple(checkpoints)))
+    def verify_all(
+        self, *, checkpoints: Iterable[Checkpoint] = (), told: Told | None = None
+    ) -> list[ChainVerification]:
+        """The same for every stream of which there is an event, a head or a checkpoint, by name; `told` after each part
+        that was read.
+        """
+        return self._drive(self._all(tuple(checkpoints), told))
 
     async def averify_all(self, *, checkpoints: Iterable[Checkpoint] = ()) -> list[ChainVerification]:
         """`verify_all` from a coroutine."""
@@ -79,6 +86,11 @@ class Verifier:
         """The names of all streams."""
         names: set[str] = self._run(lambda session: stream_names(session, self._tables))
         return sorted(names)
+
+    def ends(self, *, limit: int, after: str | None = None) -> list[StreamEnd]:
+        """Some streams by name, how far each goes by its head, and its last checkpoint; `after` that name."""
+        found: list[StreamEnd] = self._run(partial(stream_ends, tables=self._tables, limit=limit, after=after))
+        return found
 
     def checkpoint(self, at: datetime | None = None) -> list[Checkpoint]:
         """Take a checkpoint of every stream, and keep it where there is a table for it.
@@ -118,32 +130,44 @@ class Verifier:
             answer = await self._arun(work)
 
     def _one(
-        self, stream: str, checkpoints: tuple[Checkpoint, ...], since: Checkpoint | None, until: Checkpoint | None
+        self,
+        stream: str,
+        checkpoints: tuple[Checkpoint, ...],
+        since: Checkpoint | None,
+        until: Checkpoint | None,
+        told: Told | None = None,
     ) -> Steps:
         for one in (since, until):
             if one is not None and one.stream != stream:
                 raise ConfigurationError(f"the checkpoint is one of stream {one.stream!r}, not of {stream!r}")
-        verified = yield from self._walk(stream, checkpoints, since, until)
+        verified = yield from self._walk(stream, checkpoints, since, until, told)
         past = yield from self._unchained({stream})
         return [_with(verified, past.get(stream))]
 
-    def _all(self, checkpoints: tuple[Checkpoint, ...]) -> Steps:
+    def _all(self, checkpoints: tuple[Checkpoint, ...], told: Told | None = None) -> Steps:
         names: set[str] = yield lambda session: stream_names(session, self._tables)
         names |= {one.stream for one in checkpoints}
         results = {}
         for stream in sorted(names):
-            results[stream] = yield from self._walk(stream, checkpoints, None, None)
+            results[stream] = yield from self._walk(stream, checkpoints, None, None, told)
         past = yield from self._unchained(names)
         for stream, event_id in past.items():
             results[stream] = _with(results.get(stream, ChainVerification(True, stream=stream)), event_id)
         return [results[stream] for stream in sorted(results)]
 
     def _walk(
-        self, stream: str, checkpoints: tuple[Checkpoint, ...], since: Checkpoint | None, until: Checkpoint | None
+        self,
+        stream: str,
+        checkpoints: tuple[Checkpoint, ...],
+        since: Checkpoint | None,
+        until: Checkpoint | None,
+        told: Told | None = None,
     ) -> Generator[Callable[[Session], Any], Any, ChainVerification]:
         walk = Walk(self._tables, stream, self._key, checkpoints=checkpoints, since=since, until=until, page=self._page)
         while walk.result is None:
             yield walk.step
+            if told is not None:
+                told(stream, walk.count)
         return walk.result
 
     def _unchained(self, names: set[str]) -> Generator[Callable[[Session], Any], Any, dict[str, UUID | None]]:

@@ -90,6 +90,11 @@ class Walk:
         self._count = 0
         self.result: ChainVerification | None = None
 
+    @property
+    def count(self) -> int:
+        """How many events are in order so far."""
+        return self._count
+
     def step(self, session: Session) -> ChainVerification | None:
         """Go on by a page; what was found, once it is."""
         if self.result is None:

@@ -132,6 +132,11 @@ class Sharing:
         silent = asked is not None and self._clock.monotonic() - asked > SILENCE_S
         return self._connected and not silent
 
+    @property
+    def quorum(self) -> int:
+        """How many processes must see an outage before all of them open."""
+        return self._quorum
+
     def status(self) -> SharingStatus:
         shares = list(self._shares.values())
         names = tuple(sorted({share.name for share in shares}))

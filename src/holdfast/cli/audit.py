@@ -16,26 +16,17 @@ from holdfast.audit.checkpoints import Checkpoint
 from holdfast.audit.reading import Cursor
 from holdfast.audit.rows import StoredEvent
 from holdfast.audit.sink import DatabaseAuditSink
-from holdfast.audit.verify import Break, ChainVerification
+from holdfast.audit.verify import ChainVerification
 from holdfast.cli.exits import ExitCode, NotFound, WrongUsage
 from holdfast.cli.filters import json_option
 from holdfast.cli.mounted import find_tables
-from holdfast.cli.output import Column, document, note, plain, say, table
+from holdfast.cli.output import Column, document, note, say, table
 from holdfast.cli.session import Session, audit_key, pass_session, store_options
-from holdfast.cli.times import MOMENT, iso
-from holdfast.cli.trail import FACTS, OCCURRED, TYPE, event_document, event_row
+from holdfast.cli.times import MOMENT
+from holdfast.cli.trail import FACTS, OCCURRED, TYPE, event_row
 from holdfast.outbox.tables import PREFIX
+from holdfast.views.audit import MEANINGS, cursor_of, cursor_text, event_document, verification_document
 
-MEANINGS: Final = {
-    Break.GAP: "events before it are missing, or its number is wrong",
-    Break.LINK: "it does not follow from the event before it",
-    Break.HASH: "it is not what was written, or was written with another key",
-    Break.UNHASHED: "it was written past the chain",
-    Break.UNREADABLE: "no event can hold what its row holds",
-    Break.HEAD: "the stream's head says that it is not the last event",
-    Break.NO_HEAD: "the stream has no head",
-    Break.CHECKPOINT: "a checkpoint saw something else",
-}
 _BROKEN: Final = (
     Column("stream", gives=True), Column("intact", right=True), Column("first broken event"), Column("why"),
     Column("meaning", gives=True, optional=True),
@@ -106,7 +97,7 @@ def verify(
         results = sink.verify_all(checkpoints=checkpoints)
     broken = [one for one in results if not one.verified]
     if as_json:
-        document({"verified": not broken, "streams": [_verification(one) for one in results]})
+        document({"verified": not broken, "streams": [verification_document(one) for one in results]})
     elif broken:
         table(_BROKEN, [(one.stream, one.events, one.first_broken_event_id, *_why(one)) for one in broken])
         note(f"{len(broken)} of {_count(results, 'stream')} {'is' if len(broken) == 1 else 'are'} broken")
@@ -147,7 +138,7 @@ def show(
     shown, more = found[:limit], len(found) > limit
     if not shown and after is None and since is None:
         raise NotFound(f"there is no event of {subject if entry is None else f'entry {entry}'} in the trail")
-    following = _cursor_text(shown[-1]) if more else None
+    following = cursor_text(shown[-1].cursor) if more else None
     if as_json:
         document({"events": [event_document(one) for one in shown], "next": following})
         return
@@ -203,11 +194,6 @@ def _refuse_unknown(sink: DatabaseAuditSink, streams: Sequence[str], checkpoints
             raise NotFound(f"there is no stream {stream!r} in the trail; there are: {', '.join(sorted(known)[:20])}")
 
 
-def _verification(one: ChainVerification) -> dict[str, Any]:
-    event_id = one.first_broken_event_id
-    return {**plain(one), "first_broken_event_id": None if event_id is None else str(event_id)}
-
-
 def _why(one: ChainVerification) -> tuple[str, str]:
     return ("", "") if one.reason is None else (one.reason.value, MEANINGS[one.reason])
 
@@ -222,14 +208,8 @@ def _count(things: Sequence[Any], noun: str) -> str:
     return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
 
 
-def _cursor_text(one: StoredEvent) -> str:
-    at, event_id = one.cursor
-    return f"{iso(at)},{event_id}"
-
-
 def _cursor(text: str) -> Cursor:
-    at, _, event_id = text.partition(",")
-    try:
-        return datetime.fromisoformat(at), UUID(event_id)
-    except ValueError:
-        raise WrongUsage(f"{text!r} is no cursor; take the one that a page named") from None
+    cursor = cursor_of(text)
+    if cursor is None:
+        raise WrongUsage(f"{text!r} is no cursor; take the one that a page named")
+    return cursor

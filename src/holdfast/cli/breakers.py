@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
 
+from holdfast.breakers.control import LONGEST_PIN_MINUTES, PIN_MINUTES, BreakerControl
 from holdfast.breakers.data import CircuitBreakerStateData
 from holdfast.cli.exits import NotFound
 from holdfast.cli.filters import by_option, json_option
-from holdfast.cli.output import Column, document, facts, masked, note, plain, say, table
+from holdfast.cli.output import Column, document, facts, note, say, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import ago, stamp, until
-from holdfast.machine.breaker import Trigger
-from holdfast.telemetry.events import CircuitStateChanged
+from holdfast.views.breakers import breaker_document
+from holdfast.views.plain import masked, plain
 
 F = TypeVar("F", bound=Callable[..., Any])
 _BREAKERS: Final = (
     Column("name", gives=True), Column("state"), Column("failures", right=True), Column("open for", right=True),
     Column("pinned"), Column("by", gives=True), Column("reason", gives=True),
 )  # fmt: skip
-LONGEST_MINUTES: Final = 1440
 
 _ttl: Final = click.option(
-    "--ttl", "minutes", type=click.IntRange(1, LONGEST_MINUTES), default=90, show_default=True, metavar="MINUTES",
-    help="The breaker is left to itself again after so long.",
+    "--ttl", "minutes", type=click.IntRange(1, LONGEST_PIN_MINUTES), default=PIN_MINUTES, show_default=True,
+    metavar="MINUTES", help="The breaker is left to itself again after so long.",
 )  # fmt: skip
 _reason: Final = click.option("--reason", required=True, metavar="TEXT", help="Why; others will want to know.")
 
@@ -76,8 +75,7 @@ def show(session: Session, name: str, as_json: bool) -> None:
 @pass_session
 def force_open(session: Session, name: str, minutes: int, reason: str, by: str, as_json: bool) -> None:
     """Hold a breaker open: every process refuses its calls."""
-    force = partial(session.breakers.atomic_force_open, name, reason, by or None, minutes)
-    _act(session, name, Trigger.ISOLATED, force)
+    _control(session).force_open(name, reason, by, minutes)
     _tell(session, name, f"is held open for {minutes} min", as_json)
 
 
@@ -91,8 +89,7 @@ def force_open(session: Session, name: str, minutes: int, reason: str, by: str, 
 @pass_session
 def force_close(session: Session, name: str, minutes: int, reason: str, by: str, as_json: bool) -> None:
     """Hold a breaker closed: it lets every call through and never trips."""
-    force = partial(session.breakers.atomic_force_close, name, reason, by or None, ttl_minutes=minutes)
-    _act(session, name, Trigger.CLOSED_BY_HAND, force)
+    _control(session).force_close(name, reason, by, minutes)
     _tell(session, name, f"is held closed for {minutes} min", as_json)
 
 
@@ -105,7 +102,7 @@ def force_close(session: Session, name: str, minutes: int, reason: str, by: str,
 @pass_session
 def reset(session: Session, name: str, reason: str, by: str, as_json: bool) -> None:
     """Close a breaker and forget its counts and its pin."""
-    if not _act(session, name, Trigger.RESET, partial(session.breakers.atomic_reset, name, reason, by or None)):
+    if not _control(session).reset(name, reason, by):
         raise _missing(name)
     _tell(session, name, "is closed, and its counts are 0", as_json)
 
@@ -117,28 +114,14 @@ def reset(session: Session, name: str, reason: str, by: str, as_json: bool) -> N
 @pass_session
 def clear(session: Session, name: str, as_json: bool) -> None:
     """Leave a pinned breaker to itself; its state stays what it is."""
-    if not session.breakers.clear_manual_control(name):
+    if not _control(session).clear(name):
         raise _missing(name)
     _tell(session, name, "is left to itself", as_json)
 
 
-def _act(session: Session, name: str, cause: Trigger, step: Callable[[], tuple[bool, str, str]]) -> bool:
-    """Do it, and see that who listens in this process is told once: by the app's own circuit, where it has one."""
+def _control(session: Session) -> BreakerControl:
     hold = session.hold()
-    is_here = name in hold.breakers.status().shared
-    if is_here:
-        hold.breakers.sharing.sync()
-    done, before, after = step()
-    if is_here:
-        hold.breakers.sharing.sync()
-    elif before != after:
-        hold.telemetry.emit(CircuitStateChanged(name, "", name, before, after, cause.value))
-    return done
-
-
-def breaker_document(state: CircuitBreakerStateData, now: datetime) -> dict[str, Any]:
-    """The breaker for a JSON document."""
-    return {**plain(state), "metadata": masked(plain(state.metadata)), "pin_active": state.pin_active(now)}
+    return BreakerControl(hold.breakers, hold.telemetry)
 
 
 def _find(session: Session, name: str) -> CircuitBreakerStateData:

@@ -9,12 +9,14 @@ import click
 from holdfast.cli.confirm import agreed, counted, dry_run_option, yes_option
 from holdfast.cli.exits import ExitCode, Failed, NotFound
 from holdfast.cli.filters import by_option, json_option, letter_filters, words
-from holdfast.cli.output import Column, document, facts, heading, note, plain, say, table
+from holdfast.cli.output import Column, document, facts, heading, note, say, table
 from holdfast.cli.progress import follow
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import ago, stamp
 from holdfast.letters.bulk import BulkPreview, BulkProgress, LetterFilter
 from holdfast.machine.bulk import BulkAction, BulkState
+from holdfast.views.letters import operation_document
+from holdfast.views.plain import plain
 
 _OPERATIONS: Final = (
     Column("id"), Column("action"), Column("state"), Column("done", right=True), Column("failed", right=True),
@@ -132,12 +134,6 @@ def abort(session: Session, id: str, by: str, as_json: bool) -> None:
     if not session.letters.bulk.abort(id, by=by):
         raise Failed(f"{id} is over already: {found.state}")
     _show(_find(session, id), as_json)
-
-
-def operation_document(progress: BulkProgress) -> dict[str, Any]:
-    """The operation for a JSON document."""
-    shown: dict[str, Any] = plain(progress)
-    return {**shown, "filter": {name: value for name, value in shown["filter"].items() if value is not None}}
 
 
 def _start(

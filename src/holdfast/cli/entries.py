@@ -12,14 +12,15 @@ import click
 
 from holdfast.cli.exits import NotFound
 from holdfast.cli.filters import json_option
-from holdfast.cli.output import Column, document, facts, heading, note, plain, table
+from holdfast.cli.output import Column, document, facts, heading, note, table
 from holdfast.cli.session import Session, pass_session, table_options
 from holdfast.cli.times import ago, span, stamp, until
-from holdfast.cli.trail import FACTS, OCCURRED, TYPE, event_document, event_row
-from holdfast.core.redact import MASK, redact_value
+from holdfast.cli.trail import FACTS, OCCURRED, TYPE, event_row
 from holdfast.machine.outbox_entry import OutboxStatus
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.settle import Attempt
+from holdfast.views.audit import event_document
+from holdfast.views.outbox import attempt_document, entry_document
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[UUID]
@@ -47,7 +48,6 @@ _SCHEDULED: Final = (
 _ATTEMPTS: Final = (
     Column("#", right=True), Column("started"), Column("took", right=True), Column("outcome"), _ERROR,
 )  # fmt: skip
-_UNSHOWN: Final = ("claim_token",)  # whoever has it may settle the entry
 _MOST_EVENTS: Final = 100
 
 _FILTERS: Final = (
@@ -106,7 +106,7 @@ def list_entries(
     found = session.outbox.find(status=status, **where, limit=limit + 1, after=after, newest_first=True)
     shown, following = found[:limit], str(found[limit - 1].entry_id) if len(found) > limit else None
     if as_json:
-        document({"entries": [entry_document(session, one) for one in shown], "next": following})
+        document({"entries": [entry_document(one, session.outbox.operations) for one in shown], "next": following})
         return
     if not shown:
         note("no entries match")
@@ -160,10 +160,10 @@ def show(session: Session, id: UUID, as_json: bool) -> None:
     --app brings the operations of your program.
     """
     entry = find_entry(session, id)
-    shown = entry_document(session, entry)
+    shown = entry_document(entry, session.outbox.operations)
     attempts, events = session.outbox.attempts(id), session.audit.page(entry_id=id, limit=_MOST_EVENTS)
     if as_json:
-        history = [_attempt_document(one) for one in attempts]
+        history = [attempt_document(one) for one in attempts]
         document({**shown, "history": history, "events": [event_document(one) for one in events]})
         return
     facts(_facts(entry, session.now()))
@@ -188,29 +188,6 @@ def find_entry(session: Session, id: UUID) -> OutboxEntry:
     return entry
 
 
-def entry_document(session: Session, entry: OutboxEntry) -> dict[str, Any]:
-    """The entry for a JSON document, with what is sensitive masked."""
-    fields = {name: value for name, value in entry.model_dump().items() if name not in _UNSHOWN}
-    shown: dict[str, Any] = plain({
-        name: str(value) if isinstance(value, UUID) else value for name, value in fields.items()
-    })  # fmt: skip
-    hides = session.outbox.operations.is_sensitive(str(entry.operation))
-    shown |= {
-        name: _hidden(shown[name]) if hides else redact_value(shown[name], None) for name in ("payload", "result")
-    }
-    corrections = [{**one, "value": MASK} for one in shown["corrections"]]
-    return {**shown, "corrections": corrections, "headers": redact_value(shown["headers"], None)}
-
-
-def _hidden(value: Any) -> Any:
-    """The names in nested data, and none of the values."""
-    if isinstance(value, dict):
-        return {key: _hidden(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_hidden(item) for item in value]
-    return None if value is None else MASK
-
-
 def show_all(
     session: Session,
     found: Sequence[OutboxEntry],
@@ -224,7 +201,7 @@ def show_all(
     """A table of the first ones, or a document."""
     shown = found[:limit]
     if as_json:
-        document({"entries": [entry_document(session, one) for one in shown]})
+        document({"entries": [entry_document(one, session.outbox.operations) for one in shown]})
     elif shown:
         now = session.now()
         table(columns, [row(one, now) for one in shown])
@@ -278,8 +255,3 @@ def _show_data(name: str, data: Any) -> None:
 def _attempt_row(made: Attempt) -> Sequence[Any]:
     took = "" if made.started_at is None else span(made.finished_at - made.started_at)
     return made.number, stamp(made.started_at or made.finished_at), took, made.outcome, made.error
-
-
-def _attempt_document(made: Attempt) -> dict[str, Any]:
-    shown: dict[str, Any] = plain(made._asdict())
-    return {name: value for name, value in shown.items() if name not in ("entry_id", *_UNSHOWN)}

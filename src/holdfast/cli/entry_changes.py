@@ -18,11 +18,10 @@ from holdfast.cli.output import Column, document, heading, note, say, table
 from holdfast.cli.progress import bar
 from holdfast.cli.session import Session, pass_session, table_options
 from holdfast.cli.trail import refuse_another_key
-from holdfast.errors import ConfigurationError
 from holdfast.machine.outbox_entry import CANCEL, REQUEUE, OutboxStatus
 from holdfast.outbox.entry import OutboxEntry
+from holdfast.outbox.many import Act, Outcome, change_many
 
-AT_A_TIME: Final = 500
 _PRUNED_AT_A_TIME: Final = 5_000
 _SHOWN: Final = 10
 _WAITING: Final = [str(status) for status in sorted(CANCEL.sources)]
@@ -36,28 +35,13 @@ class Change:
     verb: str
     done: str
     sources: Collection[OutboxStatus]
-    act: Callable[[Sequence[UUID]], Sequence[OutboxEntry]]
+    act: Act
     wanted: dict[str, Any] = field(default_factory=dict)
     """What `find` is asked for, the sources apart."""
     refuses: Callable[[OutboxEntry], str | None] = lambda entry: None
     """Why it cannot be done to an entry in one of the sources."""
     needs_program: bool = True
     """Whether only a program that knows the operation can say what else belongs to it."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """How far a change of many entries came."""
-
-    matched: int
-    changed: int = 0
-    refused: dict[UUID, str] = field(default_factory=dict)
-    is_interrupted: bool = False
-
-    @property
-    def passed_over(self) -> int:
-        """Those that were in another status when it was their turn."""
-        return self.matched - self.changed - len(self.refused)
 
 
 def _changes(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -213,27 +197,12 @@ def _refuse_unknown(session: Session, change: Change, operations: Collection[str
 
 
 def _work(change: Change, ids: Sequence[UUID], outcome: Outcome) -> None:
-    """A part at a time; where one of a part is refused, its entries one by one."""
     with bar() as shown:
         task = shown.add_task(change.verb, total=len(ids))
         try:
-            for start in range(0, len(ids), AT_A_TIME):
-                some = ids[start : start + AT_A_TIME]
-                try:
-                    outcome.changed += len(change.act(some))
-                except ConfigurationError:
-                    _work_singly(change, some, outcome)
-                shown.update(task, completed=start + len(some))
+            change_many(change.act, ids, outcome, told=lambda seen: shown.update(task, completed=seen))
         except KeyboardInterrupt:
             outcome.is_interrupted = True
-
-
-def _work_singly(change: Change, ids: Sequence[UUID], outcome: Outcome) -> None:
-    for id in ids:
-        try:
-            outcome.changed += len(change.act([id]))
-        except ConfigurationError as error:
-            outcome.refused[id] = str(error)
 
 
 def _tell(change: Change, outcome: Outcome, *, has_begun: bool, as_json: bool) -> int:

@@ -27,7 +27,7 @@ MEANINGS: Final = {
     ExitCode.OK: "ok",
     ExitCode.FAILED: "something was refused or failed, for instance a replay",
     ExitCode.USAGE: "wrong usage: nothing was done",
-    ExitCode.NOT_FOUND: "no such letter, entry, saga, workflow, breaker or operation",
+    ExitCode.NOT_FOUND: "no such letter, entry, saga, workflow, breaker, operation, user or token",
     ExitCode.NO_STORE: "the store cannot be reached, or its schema is not current",
     ExitCode.ABORTED: "a confirmation was declined, or the user interrupted",
 }

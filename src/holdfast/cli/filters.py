@@ -12,6 +12,7 @@ import click
 
 from holdfast.cli.times import MOMENT, stamp
 from holdfast.machine.dead_letter import FailedOperationStatus
+from holdfast.views.letters import user_of
 
 STATUSES: Final = [status.value for status in FailedOperationStatus]
 _NAMES: Final = (
@@ -38,20 +39,13 @@ def letter_filters(command: Callable[..., Any]) -> Callable[..., Any]:
     def filtered(*args: Any, **values: Any) -> Any:
         given = {name: values.pop(name) for name in _NAMES}
         if given["user_id"] is not None:
-            given["user_id"] = user(given["user_id"])
+            given["user_id"] = user_of(given["user_id"])
         return command(*args, where={name: value for name, value in given.items() if value is not None}, **values)
 
     made: Callable[..., Any] = filtered
     for option in reversed(_OPTIONS):
         made = option(made)
     return made
-
-
-def user(text: str) -> int | str:
-    """A user id as it is stored: 7 and "7" are two users."""
-    if text.removeprefix("-").isdecimal():
-        return int(text)
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 
 def words(where: dict[str, Any]) -> str:

@@ -10,10 +10,11 @@ import click
 from holdfast.cli.confirm import agreed, counted, dry_run_option, yes_option
 from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import json_option
-from holdfast.cli.output import Column, document, facts, masked, note, plain, say, table
+from holdfast.cli.output import Column, document, facts, note, say, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import ago
 from holdfast.machine.dead_letter import DLQCompressedStatus
+from holdfast.views.plain import masked, plain
 
 _STATUSES: Final = [status.value for status in DLQCompressedStatus]
 _SUMMARIES: Final = (

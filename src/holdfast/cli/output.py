@@ -12,16 +12,13 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from enum import Enum
 from typing import Any, Final
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.times import iso
-from holdfast.core.redact import MASK, is_secret_key
+from holdfast.views.plain import plain
 
 GAP: Final = 2
 NARROWEST: Final = 8
@@ -114,31 +111,6 @@ def document(value: Any, *, indent: int | None = 2) -> None:
     # Legal in JSON as they are, and nothing that a terminal should get.
     sys.stdout.write(_CONTROL_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
     sys.stdout.flush()
-
-
-def plain(value: Any) -> Any:
-    """The value in JSON's types; a dataclass by its fields."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, datetime):
-        return iso(value)
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    return value
-
-
-def masked(value: Any) -> Any:
-    """Nested data with what secret-sounding keys name masked: also where a program filed it unmasked."""
-    if isinstance(value, dict):
-        return {
-            key: MASK if item is not None and isinstance(key, str) and is_secret_key(key) else masked(item)
-            for key, item in value.items()
-        }
-    return [masked(item) for item in value] if isinstance(value, list) else value
 
 
 def clean(text: str) -> str:

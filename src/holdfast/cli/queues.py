@@ -9,13 +9,14 @@ import click
 
 from holdfast.cli.exits import Failed
 from holdfast.cli.filters import by_option, json_option
-from holdfast.cli.output import Column, document, heading, note, plain, say, table
+from holdfast.cli.output import Column, document, heading, note, say, table
 from holdfast.cli.session import Session, pass_session, table_options
 from holdfast.cli.times import ago, stamp
 from holdfast.machine.outbox_entry import OutboxStatus
 from holdfast.outbox.draft import DEFAULT_QUEUE
 from holdfast.outbox.queues import PausedQueue
 from holdfast.outbox.rows import status_of
+from holdfast.views.outbox import by_status, paused_document
 
 _COUNTS: Final = (
     Column("queue", gives=True), *(Column(str(status), right=True) for status in OutboxStatus),
@@ -45,17 +46,17 @@ def counts(session: Session, as_json: bool) -> None:
             {
                 "queue": queue,
                 "paused": queue in {one.queue for one in paused},
-                "by_status": _filled(found[queue]),
+                "by_status": by_status(found[queue]),
                 "oldest_due": due[queue],
                 "lag_s": 0.0 if at is None else max(0.0, (now - at).total_seconds()),
             }
             for queue, at in sorted(due.items())
         ]
-        document({"by_status": _filled(sum(found.values(), Counter())), "queues": queues})
+        document({"by_status": by_status(sum(found.values(), Counter())), "queues": queues})
         return
-    rows = [(queue, *_filled(found[queue]).values(), ago(due[queue], now)) for queue in sorted(found)]
+    rows = [(queue, *by_status(found[queue]).values(), ago(due[queue], now)) for queue in sorted(found)]
     if len(rows) > 1:
-        rows.append((_TOTAL, *_filled(sum(found.values(), Counter())).values(), ""))
+        rows.append((_TOTAL, *by_status(sum(found.values(), Counter())).values(), ""))
     table(_COUNTS, rows)
     if paused:
         heading("paused")
@@ -70,7 +71,7 @@ def paused(session: Session, as_json: bool) -> None:
     """Show the queues that are paused."""
     found = session.outbox.paused()
     if as_json:
-        document({"paused": [plain(one._asdict()) for one in found]})
+        document({"paused": [paused_document(one) for one in found]})
     elif found:
         _show(found)
     else:
@@ -101,11 +102,6 @@ def resume(session: Session, queue: str) -> None:
     if not session.outbox.resume(queue):
         raise Failed(f"queue {queue} is not paused")
     say(f"queue {queue} is resumed")
-
-
-def _filled(numbers: Counter[OutboxStatus]) -> dict[str, int]:
-    """Each status, those without entries as well."""
-    return {str(status): numbers[status] for status in OutboxStatus}
 
 
 def _show(found: tuple[PausedQueue, ...]) -> None:

@@ -9,10 +9,12 @@ import click
 
 from holdfast.cli.exits import NotFound
 from holdfast.cli.filters import STATUSES, json_option, letter_filters
-from holdfast.cli.output import Column, document, facts, heading, masked, note, plain, table
+from holdfast.cli.output import Column, document, facts, heading, note, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import ago, span, stamp
 from holdfast.letters.data import FailedOperationData, ReplayAttempt
+from holdfast.views.letters import PAYLOADS, attempt_document, letter_document
+from holdfast.views.plain import masked
 
 _LETTERS: Final = (
     Column("id"), Column("status"), Column("domain", gives=True), Column("tries", right=True, optional=True),
@@ -22,7 +24,6 @@ _ATTEMPTS: Final = (
     Column("#", right=True), Column("started"), Column("took", right=True), Column("outcome"),
     Column("trigger", gives=True), Column("note", gives=True),
 )  # fmt: skip
-_PAYLOADS: Final = ("entity_refs", "request_data", "snapshot_data", "response_data", "metadata")
 
 
 @click.command("list")
@@ -62,7 +63,7 @@ def show(session: Session, id: str, as_json: bool) -> None:
         document({**letter_document(letter), "attempts": [attempt_document(attempt) for attempt in attempts]})
         return
     facts(_facts(letter, session.now()))
-    for name in _PAYLOADS:
+    for name in PAYLOADS:
         if data := getattr(letter, name):
             heading(name.replace("_", " "))
             facts((str(key), masked({key: value})[key]) for key, value in data.items())
@@ -134,17 +135,6 @@ def find_letter(session: Session, id: str) -> FailedOperationData:
     if letter is None:
         raise NotFound(f"there is no letter {id}")
     return letter
-
-
-def letter_document(letter: FailedOperationData) -> dict[str, Any]:
-    """The letter for a JSON document."""
-    shown: dict[str, Any] = plain(letter)
-    return {**shown, **{name: masked(shown[name]) for name in _PAYLOADS}}
-
-
-def attempt_document(attempt: ReplayAttempt) -> dict[str, Any]:
-    shown: dict[str, Any] = plain(attempt)
-    return {**shown, "details": masked(shown["details"])}
 
 
 def _row(letter: FailedOperationData, now: datetime) -> tuple[Any, ...]:

@@ -26,7 +26,11 @@ GROUPS: Final[Mapping[str, str]] = {
     "db": "The schema of a SQL store.",
     "doctor": "Say what is wrong with policies and store, and what to do.",
     "config": "Settings: what they are, and where they come from.",
+    "access": "Who may use the API and the console: users and tokens.",
     "worker": "Drain, retry, call and tidy up until it is stopped.",
+    "serve": "Serve the REST API and the web console until it is stopped.",
+    "top": "A live view of everything, in the terminal.",
+    "demo": "See it all at work: a shop with outages, and the console.",
 }
 _NO_ARGUMENTS: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())  # older releases exit instead
 EXIT_CODES: Final = "\b\nExit codes:\n" + "\n".join(f"  {code.value}  {text}" for code, text in MEANINGS.items())

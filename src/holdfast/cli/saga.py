@@ -11,12 +11,14 @@ import click
 
 from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import json_option
-from holdfast.cli.output import Column, document, facts, heading, masked, note, plain, say, table
+from holdfast.cli.output import Column, document, facts, heading, note, say, table
 from holdfast.cli.session import Session, pass_session, table_options
 from holdfast.cli.times import ago, stamp
-from holdfast.machine.saga import CANCELLED, SagaState, StepRecord
+from holdfast.machine.saga import CANCELLED, SagaState
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.sagas.sagas import SagaRun, Sagas
+from holdfast.views.plain import masked
+from holdfast.views.sagas import call_document, saga_document
 
 _SAGAS: Final = (
     Column("id"), Column("definition", gives=True), Column("state"), Column("at", gives=True),
@@ -71,7 +73,7 @@ def show(session: Session, id: str, as_json: bool) -> None:
     run = _find(sagas, id)
     entries = sagas.history(run.saga_id)
     if as_json:
-        document({**saga_document(run), "entries": [_entry_document(entry) for entry in entries]})
+        document({**saga_document(run), "entries": [call_document(entry) for entry in entries]})
         return
     facts([
         ("id", str(run.saga_id)),
@@ -134,20 +136,6 @@ def resolve(session: Session, id: str, step: str, as_json: bool) -> None:
     _tell(sagas, id, as_json)
 
 
-def saga_document(run: SagaRun) -> dict[str, Any]:
-    """The saga for a JSON document."""
-    return {
-        **plain(run),
-        "saga_id": str(run.saga_id),
-        "data": masked(run.data),
-        "steps": [_step_document(step) for step in run.steps],
-    }
-
-
-def _step_document(step: StepRecord) -> dict[str, Any]:
-    return {**plain(step._asdict()), "result": masked(step.result)}
-
-
 def _find(sagas: Sagas, id: str) -> SagaRun:
     """Raises NotFound."""
     try:
@@ -200,14 +188,3 @@ def _entry_row(entry: OutboxEntry) -> Sequence[Any]:
         entry.attempts,
         entry.last_error,
     )
-
-
-def _entry_document(entry: OutboxEntry) -> dict[str, Any]:
-    values = entry.model_dump(mode="json")
-    return {name: values[name] for name in _SHOWN}
-
-
-_SHOWN: Final = (
-    "entry_id", "step", "direction", "operation", "resolver", "status", "attempts", "last_error", "enqueued_at",
-    "last_attempt_at", "next_attempt_at",
-)  # fmt: skip

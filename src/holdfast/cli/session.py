@@ -8,12 +8,13 @@ from collections.abc import Callable
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import click
 
 from holdfast.cli.exits import NoStore, WrongUsage
+from holdfast.cli.remote import TOKEN, Remote, is_remote
 from holdfast.errors import ConfigurationError, PolicyError
 from holdfast.store.codec import instant
 
@@ -53,9 +54,11 @@ class Session:
         self.url: str | None = None
         self.app: str | None = None
         self.prefix: str | None = None
+        self.token_file: Path | None = None
         self.debug = False
         self._hold: Holdfast | None = None
         self._mounted: Mounted | None = None
+        self._remote: Remote | None = None
         self._is_there = False
 
     @property
@@ -70,10 +73,22 @@ class Session:
         """
         if self._hold is None:
             url, app = self._source()
-            self._hold = _load(app) if app is not None else _open(url or "", create)
+            remote = self.remote
+            if remote is not None:
+                self._hold = _elsewhere(remote)
+            else:
+                self._hold = _load(app) if app is not None else _open(url or "", create)
             refuse_memory(self._hold.store.url)
             click.get_current_context().call_on_close(self._hold.close)
         return self._hold
+
+    @property
+    def remote(self) -> Remote | None:
+        """The server that the URL names; None where it is a store's, or the program's Holdfast is used."""
+        url, app = self._source()
+        if self._remote is None and app is None and is_remote(url or ""):
+            self._remote = Remote(url or "", self._token())
+        return self._remote
 
     @property
     def letters(self) -> Letters:
@@ -142,6 +157,15 @@ class Session:
         url, app = self._source()
         return self.hold().store.url if app is not None else url or ""
 
+    def _token(self) -> str | None:
+        """What says to a server who asks: of the file, or of the environment."""
+        if self.token_file is None:
+            return os.environ.get(TOKEN) or None
+        try:
+            return self.token_file.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise WrongUsage(f"cannot read the token from {self.token_file}: {error}") from error
+
     def _source(self) -> tuple[str | None, str | None]:
         """The URL or the app; the command line goes before the environment, and that before the file."""
         if self.url is not None and self.app is not None:
@@ -176,7 +200,19 @@ def store_options(command: F) -> F:
             help="The program's Holdfast, or a function that makes it (HOLDFAST_APP).",
         ),
         click.option(
-            "--url", metavar="URL", expose_value=False, callback=_remember, help="The shared store (HOLDFAST_URL)."
+            "--token-file",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            expose_value=False,
+            callback=_remember,
+            help="The token for a server (HOLDFAST_TOKEN).",
+        ),
+        click.option(
+            "--url",
+            metavar="URL",
+            expose_value=False,
+            callback=_remember,
+            help="The shared store, or a server: http://… (HOLDFAST_URL).",
         ),
     ):
         command = option(command)
@@ -230,6 +266,12 @@ def _load(app: str) -> Holdfast:
     if not isinstance(found, Holdfast):
         raise WrongUsage(f"--app {app} is a {type(found).__name__}; it must be a Holdfast or a function that makes one")
     return found
+
+
+def _elsewhere(remote: Remote) -> Holdfast:
+    from holdfast.cli.remote_parts import RemoteHold
+
+    return cast("Holdfast", RemoteHold(remote))  # what it has not got, it says
 
 
 def _open(url: str, create: bool) -> Holdfast:

@@ -17,11 +17,6 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SPAN: Final = re.compile(r"(\d+)([smhdw])")
 
 
-def iso(at: datetime) -> str:
-    """`2026-01-31T12:00:00.000000Z`: of one width, so that texts sort as times do."""
-    return at.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
-
-
 def stamp(at: datetime | None) -> str:
     """`2026-01-31 12:00:00 UTC`, or nothing."""
     return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -15,12 +15,13 @@ from typing import Any, Final
 import click
 
 from holdfast.cli.exits import ExitCode, WrongUsage
-from holdfast.cli.output import clean, document, plain
+from holdfast.cli.output import clean, document
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.upkeep import Upkeep
 from holdfast.letters import events as letters
 from holdfast.outbox import events as outbox
 from holdfast.telemetry.events import CircuitStateChanged, GuardEvent
+from holdfast.views.plain import plain
 from holdfast.workflows import events as workflows
 
 MAINTENANCE_ONLY: Final = (

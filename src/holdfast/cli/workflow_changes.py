@@ -8,9 +8,10 @@ from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import document, note, say
 from holdfast.cli.session import Session, pass_session, store_options
-from holdfast.cli.workflow_rows import arguments_of, find_record, find_workflow, json_of, workflow_document
+from holdfast.cli.workflow_rows import arguments_of, find_record, find_workflow, json_of
 from holdfast.cli.workflow_watch import follow
 from holdfast.errors import TaskError
+from holdfast.views.workflows import workflow_document
 
 
 @click.command()

@@ -11,12 +11,13 @@ import click
 from holdfast.cli.confirm import agreed, counted, dry_run_option, yes_option
 from holdfast.cli.exits import Failed, NotFound
 from holdfast.cli.filters import by_option, json_option
-from holdfast.cli.output import Column, document, masked, note, plain, say, table
+from holdfast.cli.output import Column, document, note, say, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import MOMENT, ago
 from holdfast.cli.workflow_rows import find_record
 from holdfast.errors import InvalidStateTransitionError, WorkflowNotFoundError
 from holdfast.machine.finalizer import FinalizerForm, FinalizerState
+from holdfast.views.workflows import finalizer_document
 from holdfast.workflows.finalizers import Finalizer
 
 STATES: Final = [state.value for state in FinalizerState]
@@ -39,7 +40,7 @@ def finalizers(session: Session, id: str | None, state: str | None, limit: int, 
         find_record(session, id)
     found = session.workflows.finalizers.find(id, state=state, limit=limit)
     if as_json:
-        document({"finalizers": [{**plain(one), "args": masked(dict(one.args))} for one in found]})
+        document({"finalizers": [finalizer_document(one) for one in found]})
     elif found:
         now = session.now()
         table(_FINALIZERS, [_row(one, now) for one in found])

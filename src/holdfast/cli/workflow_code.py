@@ -8,11 +8,13 @@ import click
 
 from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import by_option, json_option
-from holdfast.cli.output import Column, document, facts, heading, note, plain, say, table
+from holdfast.cli.output import Column, document, facts, heading, note, say, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import ago
-from holdfast.cli.workflow_rows import arguments_of, find_record, find_workflow, json_of, workflow_document
+from holdfast.cli.workflow_rows import arguments_of, find_record, find_workflow, json_of
 from holdfast.errors import TaskError, WorkflowDefinitionError, WorkflowNotFoundError
+from holdfast.views.plain import plain
+from holdfast.views.workflows import workflow_document
 
 _STRANDED: Final = (
     Column("workflow"), Column("name", gives=True), Column("stage", gives=True), Column("for", right=True),

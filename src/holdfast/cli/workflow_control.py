@@ -11,8 +11,9 @@ from holdfast.cli.exits import NotFound
 from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import document, say
 from holdfast.cli.session import Session, pass_session, store_options
-from holdfast.cli.workflow_rows import find_record, find_workflow, workflow_document
+from holdfast.cli.workflow_rows import find_record, find_workflow
 from holdfast.errors import WorkflowNotFoundError
+from holdfast.views.workflows import workflow_document
 
 _code_option: Final = click.option(
     "--code-version", "code", metavar="VERSION", help="Let workers that serve this version of the code run it."

@@ -9,10 +9,11 @@ import click
 from holdfast.cli.confirm import agreed, counted, yes_option
 from holdfast.cli.exits import NotFound, WrongUsage
 from holdfast.cli.filters import json_option
-from holdfast.cli.output import Column, document, facts, masked, note, plain, say, table
+from holdfast.cli.output import Column, document, facts, note, say, table
 from holdfast.cli.session import InOrder, Session, pass_session, store_options
-from holdfast.cli.times import iso
 from holdfast.errors import DeadLetterError
+from holdfast.views.plain import iso, masked
+from holdfast.views.workflows import dead_document
 from holdfast.workflows.dead import DeadItem
 
 COLUMNS: Final = (
@@ -44,7 +45,7 @@ def list_dead(session: Session, workflow: str | None, after: str | None, limit: 
     count = items.count(workflow)
     if as_json:
         cursor = found[-1].cursor if found else None
-        document({"count": count, "items": [_document(one) for one in found], "next": cursor})
+        document({"count": count, "items": [dead_document(one) for one in found], "next": cursor})
     elif not found:
         note("there are no dead items")
     else:
@@ -60,7 +61,7 @@ def show(session: Session, id: str, as_json: bool) -> None:
     """Show one, with what it was to do."""
     one = _found(session, id)
     if as_json:
-        document(_document(one))
+        document(dead_document(one))
         return
     facts([
         ("id", one.id), ("type", one.type), ("workflow", one.workflow_id), ("stage", one.stage),
@@ -115,8 +116,3 @@ def _done(what: str, ids: tuple[str, ...], as_json: bool) -> None:
 
 def _row(one: DeadItem) -> list[Any]:
     return [one.id, one.type, one.workflow_id, one.stage, one.attempts, iso(one.dead_at), one.error]
-
-
-def _document(one: DeadItem) -> dict[str, Any]:
-    shown: dict[str, Any] = {name: plain(getattr(one, name)) for name in DeadItem.__slots__}
-    return {**shown, "stage": one.stage, "payload": masked(dict(one.payload))}

@@ -7,9 +7,10 @@ from typing import Final
 import click
 
 from holdfast.cli.filters import json_option
-from holdfast.cli.output import Column, document, note, plain, table
+from holdfast.cli.output import Column, document, note, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.workflow_rows import find_record
+from holdfast.views.plain import plain
 from holdfast.workflows.recovery import RecoveryStatus, WorkflowRecovery
 
 COLUMNS: Final = (Column("workflow"), Column("status"), Column("what", gives=True))

@@ -1,4 +1,4 @@
-"""What commands about workflows show of one: rows of tables, and documents."""
+"""What commands about workflows show of one, in rows of tables."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from datetime import datetime
 from typing import Any, Final
 
 from holdfast.cli.exits import NotFound, WrongUsage
-from holdfast.cli.output import Column, masked, plain
+from holdfast.cli.output import Column
 from holdfast.cli.session import Session
-from holdfast.cli.times import iso, until
+from holdfast.cli.times import until
 from holdfast.errors import WorkflowNotFoundError
-from holdfast.machine.workflow import COMPLETE, WorkflowStatus
-from holdfast.workflows.assembly import CHILD as AWAITED
-from holdfast.workflows.assembly import REASON, WAITS_FOR
-from holdfast.workflows.children import CHILD
+from holdfast.machine.workflow import COMPLETE
+from holdfast.views.plain import iso
+from holdfast.views.workflows import Awaits, Work, awaited, by_stage, ended_because, trouble_of
 from holdfast.workflows.history import LogEntry
 from holdfast.workflows.lengths import took
 from holdfast.workflows.model import Workflow
-from holdfast.workflows.reading import TaskInHand
 from holdfast.workflows.records import WorkflowRecord
 from holdfast.workflows.stage import StageExecution
 
@@ -34,8 +32,6 @@ LOG: Final = (
     Column("stage", gives=True),
     Column("facts", gives=True),
 )
-
-Work = Mapping[str, Sequence[TaskInHand]]
 
 
 def json_of(option: str, text: str) -> Any:
@@ -68,17 +64,6 @@ def find_workflow(session: Session, id: str) -> Workflow:
     return session.workflows.workflow(id)
 
 
-def workflow_document(workflow: Workflow) -> dict[str, Any]:
-    """The workflow for a JSON document, with what is secret masked."""
-    shown: dict[str, Any] = plain(workflow)
-    stages = [stage_document(stage) for stage in workflow.stages]
-    return {**shown, "context": masked(workflow.context), "trigger": masked(shown["trigger"]), "stages": stages}
-
-
-def entry_document(entry: LogEntry) -> dict[str, Any]:
-    return {**plain(entry), "facts": masked(dict(entry.facts))}
-
-
 def log_row(entry: LogEntry) -> Sequence[Any]:
     """An entry's line in a table: the status first, and no first attempts."""
     told = {name: value for name, value in entry.facts.items() if value not in (None, "", [])}
@@ -93,10 +78,7 @@ def log_row(entry: LogEntry) -> Sequence[Any]:
 
 def work_of(session: Session, id: str) -> Work:
     """What is to be done for a workflow, by stage."""
-    found: dict[str, list[TaskInHand]] = {}
-    for one in session.workflows.work(id):
-        found.setdefault(one.stage, []).append(one)
-    return found
+    return by_stage(session.workflows.work(id))
 
 
 def stage_row(stage: StageExecution, work: Work, now: datetime, stranded: Mapping[str, str] = {}) -> Sequence[Any]:
@@ -107,63 +89,22 @@ def stage_row(stage: StageExecution, work: Work, now: datetime, stranded: Mappin
 
 def stage_note(stage: StageExecution, work: Work, now: datetime, stranded: Mapping[str, str] = {}) -> str:
     """What there is to say of a stage: why it ended so, or what it waits for; `stranded` says for whom in vain."""
-    error = next((task.task_exception_details for task in stage.tasks if task.task_exception_details), {})
-    told = ": ".join(str(part) for part in (error.get("type"), error.get("message")) if part)
     if stage.status in COMPLETE:
-        told = told or _child(stage)
-        cause = f"{stage.skip_cause}: " if stage.skip_cause is not None else ""
-        return told or f"{cause}{stage.engine_state.get(REASON, '')}".strip(": ")
-    said = [_waits(stage, work.get(stage.ref_id, ()), now), stranded.get(stage.ref_id, ""), told]
+        return ended_because(stage)
+    waits = awaited(stage, work.get(stage.ref_id, ()), now)
+    said = ["" if waits is None else _words(waits, now), stranded.get(stage.ref_id, ""), trouble_of(stage)]
     if stage.incarnation > 1:
         said.insert(0, f"incarnation {stage.incarnation}")
     return ", ".join(part for part in said if part)
 
 
-def _child(stage: StageExecution) -> str:
-    """What became of the workflow that it has started."""
-    child = stage.outputs.get(CHILD)
-    return f"workflow {child.get('id')} {child.get('status')}" if isinstance(child, Mapping) else ""
-
-
-def _waits(stage: StageExecution, work: Sequence[TaskInHand], now: datetime) -> str:
-    if stage.status is WorkflowStatus.SUSPENDED:
-        due = _due(work)
-        name = _awaited(stage.engine_state.get(AWAITED), stage.engine_state.get(WAITS_FOR))
-        return name if due is None else f"{name}, {until(due, now)} left"
-    if stage.status is not WorkflowStatus.RUNNING:
-        return str(stage.engine_state.get(REASON, ""))
-    calls = [one for one in work if one.kind == "run"]
-    if not calls or any(one.owner is not None for one in calls):
-        return ""
-    due = _due(calls)
-    if due is None:
-        return "held"
-    return "waits for a worker" if due <= now else f"again in {until(due, now)}"
-
-
-def _awaited(child: str | None, signal: str | None) -> str:
-    if child is not None:
-        return f"waits for workflow {child}"
-    return "waits" if signal is None else "waits for a signal" if signal == "*" else f"waits for signal {signal!r}"
-
-
-def _due(work: Sequence[TaskInHand]) -> datetime | None:
-    return min((one.due_at for one in work if one.due_at is not None), default=None)
+def _words(waits: Awaits, now: datetime) -> str:
+    if waits.due_at is None or waits.kind == "turn":
+        return waits.words
+    left = until(waits.due_at, now)
+    return f"again in {left}" if waits.kind == "attempt" else f"{waits.words}, {left} left"
 
 
 def stage_took(stage: StageExecution, now: datetime) -> str:
     """How long it took, or has taken by now."""
     return took(stage.start_time, stage.end_time, None if stage.status in COMPLETE else now)
-
-
-def stage_document(stage: StageExecution) -> dict[str, Any]:
-    """The stage for a JSON document, with what is secret masked."""
-    shown: dict[str, Any] = plain(stage)
-    tasks = [_task_document(task) for task in shown["tasks"]]
-    sets = {name: sorted(shown[name]) for name in ("requisite_stage_ref_ids", "cancel_region")}
-    return {**shown, **sets, "context": masked(stage.context), "outputs": masked(stage.outputs), "tasks": tasks}
-
-
-def _task_document(task: Mapping[str, Any]) -> dict[str, Any]:
-    policy = task["retry_policy"]
-    return {**task, "retry_policy": policy.model_dump(mode="json") if hasattr(policy, "model_dump") else policy}

@@ -11,11 +11,13 @@ import click
 
 from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import by_option, json_option
-from holdfast.cli.output import Column, document, facts, heading, masked, note, plain, say, table
+from holdfast.cli.output import Column, document, facts, heading, note, say, table
 from holdfast.cli.session import InOrder, Session, pass_session, store_options
 from holdfast.cli.times import stamp, until
-from holdfast.cli.workflow_rows import LOG, entry_document, json_of, log_row
+from holdfast.cli.workflow_rows import LOG, json_of, log_row
 from holdfast.errors import ConfigurationError, TaskError, WorkflowDefinitionError, WorkflowNotFoundError
+from holdfast.views.plain import masked, plain
+from holdfast.views.workflows import entry_document, schedule_document
 from holdfast.workflows.schedule import GRACE_S, Overlap, WorkflowSchedule
 
 _ROWS: Final = (
@@ -73,7 +75,7 @@ def list_schedules(session: Session, as_json: bool) -> None:
     """Show all schedules, by name."""
     found, now = session.workflows.schedules.all(), session.now()
     if as_json:
-        document({"schedules": [_document(one) for one in found]})
+        document({"schedules": [schedule_document(one) for one in found]})
     elif found:
         table(_ROWS, [_row(one, now) for one in found])
     else:
@@ -92,7 +94,7 @@ def show(session: Session, name: str, as_json: bool) -> None:
     following, entries = schedules.next(name, 3), schedules.lately(name)
     if as_json:
         shown = {"next": [plain(at) for at in following], "log": [entry_document(one) for one in entries]}
-        document({**_document(found), **shown})
+        document({**schedule_document(found), **shown})
         return
     given = found.kwargs or found.args
     facts([
@@ -185,15 +187,10 @@ def _found(name: str, act: Callable[..., Any], **facts: str) -> Any:
 
 def _tell(made: WorkflowSchedule, as_json: bool) -> None:
     if as_json:
-        document(_document(made))
+        document(schedule_document(made))
     else:
         what = "is paused" if made.paused else f"ticks next at {_local(made.next_tick, made.timezone)}"
         say(f"schedule {made.name!r} {what}")
-
-
-def _document(one: WorkflowSchedule) -> dict[str, Any]:
-    shown: dict[str, Any] = plain(one)
-    return {**shown, "args": masked(list(one.args)), "kwargs": masked(one.kwargs)}
 
 
 def _row(one: WorkflowSchedule, now: datetime) -> Sequence[Any]:

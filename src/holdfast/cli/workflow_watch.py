@@ -15,8 +15,9 @@ from rich.text import Text
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.output import STYLES, clean, document, say
 from holdfast.cli.session import Session, pass_session, store_options
-from holdfast.cli.workflow_rows import Work, entry_document, find_record, find_workflow, log_row, stage_row, work_of
+from holdfast.cli.workflow_rows import find_record, find_workflow, log_row, stage_row, work_of
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
+from holdfast.views.workflows import Work, entry_document
 from holdfast.workflows.history import LogEntry
 from holdfast.workflows.lengths import took
 from holdfast.workflows.model import Workflow

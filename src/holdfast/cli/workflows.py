@@ -11,26 +11,25 @@ import click
 
 from holdfast.cli.exits import NotFound, WrongUsage
 from holdfast.cli.filters import json_option
-from holdfast.cli.output import Column, document, facts, heading, masked, note, plain, table
+from holdfast.cli.output import Column, document, facts, heading, note, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import MOMENT, ago, stamp
 from holdfast.cli.workflow_cleanup import finalizer_counts
 from holdfast.cli.workflow_rows import (
     LOG,
     STAGES,
-    entry_document,
     find_record,
     find_workflow,
     log_row,
-    stage_document,
     stage_note,
     stage_row,
     stage_took,
     work_of,
-    workflow_document,
 )
 from holdfast.errors import WorkflowNotFoundError
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
+from holdfast.views.plain import masked, plain
+from holdfast.views.workflows import entry_document, stage_document, workflow_document
 from holdfast.workflows.lengths import took
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.picture import picture

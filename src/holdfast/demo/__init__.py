@@ -1,1 +1,1 @@
-"""A flaky dependency under load, bare and then guarded: `python -m holdfast.demo`."""
+"""A shop with trouble, from the first failed call to the console: `holdfast demo`, or `python -m holdfast.demo`."""

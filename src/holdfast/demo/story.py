@@ -1,87 +1,153 @@
-"""The run in words: one line per event, at the time at which it was known."""
+"""The story, chapter by chapter. What it tells of has happened: each chapter waits until the store says so."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Final
 
-from holdfast.demo.dependency import PATIENCE, Stretch
-from holdfast.demo.figures import closed_at, drained_in, quantile
-from holdfast.demo.half import Answer, Change, Half
-from holdfast.demo.keeping import FAILURES_TO_OPEN, OPEN_FOR
-from holdfast.machine.breaker import Trigger
+from holdfast.demo.customers import QUIETLY
+from holdfast.demo.outside import System
+from holdfast.demo.shop import DECLINED, OPEN_FOR_S
+from holdfast.demo.stage import Stage
+from holdfast.machine.saga import SagaState
+from holdfast.machine.workflow import WorkflowStatus
 
-
-class Line(NamedTuple):
-    at: float
-    text: str
-
-
-def story(half: Half) -> list[Line]:
-    """What happened, in order."""
-    lines: list[Line] = []
-    for stretch in half.stretches:
-        lines.append(Line(stretch.start, stretch.spell.begins))
-        lines.append(Line(stretch.end, _looking_back(half, stretch)))
-    lines += [Line(change.at, _told(half, number)) for number, change in enumerate(half.changes)]
-    lines += _letters(half)
-    return sorted(lines, key=lambda line: line.at)
+Chapter = tuple[str, Callable[[Stage], None]]
+ENOUGH_ORDERS: Final = 20
+ENOUGH_RECEIPTS: Final = 15
+ENOUGH_LETTERS: Final = 25
+_SOON_S: Final = 30.0
+_PATIENCE_S: Final = 60.0
+_CAUGHT_UP: Final = 10
+SAGA_ORDER: Final = "x-declined"
+WORKFLOW_ORDER: Final = "p-killed"
 
 
-def _looking_back(half: Half, stretch: Stretch) -> str:
-    """What the calls that ended in a stretch came to."""
-    ended = [call for call in half.calls if stretch.start <= call.end < stretch.end]
-    answers = [call.answer for call in ended]
-    fallback, kept = answers.count(Answer.FALLBACK), answers.count(Answer.KEPT)
-    lost = sum(call.is_order and call.answer is Answer.FAILED for call in ended)
-    waited = sum(call.took for call in ended if call.answer is not Answer.FRESH)
-    parts = [f"{len(ended) - answers.count(Answer.FAILED)} of {len(ended)} answered"]
-    if fallback:
-        parts.append(f"{fallback} by fallback")
-    if kept:
-        parts.append(f"{kept} kept")
-    if lost:
-        parts.append(f"{lost} orders lost")
-    if waited >= 10:
-        parts.append(f"{waited:.0f} s waited in vain")
-    else:
-        parts.append(f"p99 {1000 * quantile(sorted(call.took for call in ended), 0.99):.0f} ms")
-    return f"{stretch.spell.name}: {', '.join(parts)}"
+def all_is_well(stage: Stage) -> None:
+    """Customers order, the bank is asked, receipts go out."""
+    stage.customers.start()
+    stage.tell(f"customers order; the worker is process {stage.crew.pid}")
+    stage.until("orders are paid for", _PATIENCE_S, lambda _: len(stage.customers.placed) >= ENOUGH_ORDERS)
+    stage.until("receipts go out", _PATIENCE_S, lambda now: now.entries_done >= ENOUGH_ORDERS // 2)
+    stage.tell(f"{len(stage.customers.placed)} orders paid for; the outbox sends a receipt for each")
+    stage.pause(3)
 
 
-def _letters(half: Half) -> list[Line]:
-    """The dead letters' way: the first one, and after the recovery the first replay and the last."""
-    if not half.letters:
-        return []
-    closed, drained = closed_at(half), drained_in(half)
-    kept = f"an order failed: kept as a dead letter in {half.store}, to be placed later"
-    lines = [Line(half.letters[0].kept, kept)]
-    if closed is not None:
-        begun = [at for letter in half.letters for at in letter.tries if at >= closed]
-        lines += [Line(at, "dead letters drain: one first, then more while all goes well") for at in sorted(begun)[:1]]
-        if drained is not None:
-            whole = f"all {len(half.letters)} placed in {half.rounds} rounds, {drained:.1f} s after the breaker closed"
-            lines.append(Line(closed + drained, whole))
-    return lines
+def mail_is_away(stage: Stage) -> None:
+    """Receipts wait in the outbox, and customers notice nothing."""
+    stage.shop.outside.fail(System.MAIL)
+    stage.tell("the post office does not answer")
+    stage.until("receipts wait in the outbox", _SOON_S, lambda now: now.entries_waiting >= ENOUGH_RECEIPTS)
+    stage.until("the breaker of mail opens", _SOON_S, lambda now: now.breakers.get("mail") == "open")
+    stage.tell(f"{stage.look().entries_waiting} receipts wait in the outbox; customers notice nothing")
+    stage.pause(1)
 
 
-def _told(half: Half, number: int) -> str:
-    change = half.changes[number]
-    match change.cause:
-        case Trigger.TRIPPED:
-            down = half.outage.start <= change.at < half.outage.end
-            instead = f", not after {PATIENCE:g} s" if down else ""
-            return f"{FAILURES_TO_OPEN} failures in a row, breaker opens: answers at once{instead}"
-        case Trigger.PROBE_ADMITTED:
-            return "breaker half-open: one call goes through as a probe"
-        case Trigger.RELAPSED:
-            return f"the probe failed, breaker open for another {OPEN_FOR:g} s"
-        case Trigger.RECOVERED:
-            return f"the probe succeeded, breaker closes after {_shut_out(half, change):.1f} s: fresh answers"
-        case _:
-            return f"breaker: {change.state.replace('_', '-')} ({change.cause})"
+def bank_is_away(stage: Stage) -> None:
+    """The breaker opens, and what customers ordered is kept."""
+    stage.shop.outside.fail(System.PAYMENTS)
+    stage.tell("the bank does not answer either")
+    took = stage.until("the breaker opens", _SOON_S, lambda now: now.breakers.get("payments") == "open")
+    stage.tell(f"breaker payments is open, after {took:.1f} s: calls are refused at once, and nobody waits")
+    stage.until("dead letters pile up", _SOON_S, lambda now: now.letters_waiting >= ENOUGH_LETTERS)
+    stage.tell(f"{stage.look().letters_waiting} orders are kept as dead letters; every {OPEN_FOR_S:g} s a call probes")
+    stage.pause(2)
 
 
-def _shut_out(half: Half, closed: Change) -> float:
-    """For how long the breaker had not been closed."""
-    tripped = [change.at for change in half.changes if change.at < closed.at and change.cause == Trigger.TRIPPED]
-    return closed.at - max(tripped, default=closed.at)
+def bank_is_back(stage: Stage) -> None:
+    """The breaker closes, and the letters drain by themselves."""
+    stage.shop.outside.repair(System.PAYMENTS)
+    stage.tell("the bank is back")
+    took = stage.until("the breaker closes", _SOON_S, lambda now: now.breakers.get("payments") == "closed")
+    kept = stage.look().letters_kept
+    stage.tell(f"a probe succeeded {took:.1f} s later: breaker payments is closed, and the letters go out again")
+    took = stage.until("the letters drain", _PATIENCE_S, lambda now: not now.letters_waiting)
+    stage.tell(f"all {kept} letters are replayed, in {took:.1f} s, gently at first")
+    stage.pause(1)
+
+
+def mail_is_back(stage: Stage) -> None:
+    """The outbox catches up."""
+    waiting = stage.look().entries_waiting
+    stage.shop.outside.repair(System.MAIL)
+    stage.tell(f"the post office is back; {waiting} receipts wait")
+    took = stage.until("the outbox catches up", _PATIENCE_S, lambda now: now.entries_waiting <= _CAUGHT_UP)
+    stage.tell(f"the outbox has caught up, in {took:.1f} s")
+    stage.pause(1)
+
+
+def saga_is_undone(stage: Stage) -> None:
+    """A card is declined, and what was done before is undone."""
+    hold = stage.shop.hold
+    id = stage.shop.send_express(SAGA_ORDER, DECLINED)
+    stage.tell("an express order: reserve, charge, book a courier; but the card will be declined")
+
+    def is_undone(_: object) -> bool:
+        saga = hold.sagas.get(id)
+        return saga is not None and saga.state is SagaState.COMPENSATED
+
+    stage.until("the saga is compensated", _PATIENCE_S, is_undone)
+    steps = [f"{entry.operation} {entry.status}" for entry in hold.sagas.history(id)]
+    stage.tell(f"the saga is compensated: {', '.join(steps)}")
+    stage.pause(2)
+
+
+def worker_is_killed(stage: Stage) -> None:
+    """A workflow goes on where a killed worker has left it."""
+    shop, crew, workflows = stage.shop, stage.crew, stage.shop.hold.workflows
+    id = shop.fulfil(WORKFLOW_ORDER)
+    stage.tell("a parcel: pick, pack and label, ship, as a workflow")
+    stage.until("somebody packs", _PATIENCE_S, lambda _: shop.outside.asked("pack", WORKFLOW_ORDER) == 1)
+    old = crew.pid
+    crew.kill()
+    stages = ", ".join(f"{ref} {status}" for ref, status in workflows.stages(id).items())
+    stage.tell(f"worker {old} is killed (SIGKILL) in the middle of packing: {stages}")
+    stage.pause(2)
+    new = crew.start()
+    stage.tell(f"another worker, process {new}, finds what the dead one has left")
+    stage.until("the workflow survives", _PATIENCE_S, lambda _: workflows.get(id).status is WorkflowStatus.SUCCEEDED)
+    asked = shop.outside.asked("pack", WORKFLOW_ORDER)
+    stage.until("it is packed once", 0.0, lambda _: shop.outside.times_done("pack")[WORKFLOW_ORDER] == 1)
+    stage.tell(f"the parcel is shipped; the warehouse was asked {asked} times to pack, and packed once")
+    stage.pause(2)
+
+
+def nothing_is_lost(stage: Stage) -> None:
+    """The shop closes for a moment, and the books are compared."""
+    customers, outside = stage.customers, stage.shop.outside
+    customers.stop()
+    stage.until("every letter is replayed", _PATIENCE_S, lambda now: not now.letters_waiting)
+    stage.until("every entry is done", _PATIENCE_S, lambda now: not now.entries_waiting)
+    stage.until(
+        "every workflow has ended", _PATIENCE_S, lambda now: set(now.workflows) <= {str(WorkflowStatus.SUCCEEDED)}
+    )
+    once = dict.fromkeys(customers.placed, 1)
+    stage.until("the bank has each order once", 0.0, lambda _: outside.times_done("charge") == once)
+    stage.until("the post has each receipt once", 0.0, lambda _: outside.times_done("send_receipt") == once)
+    stage.tell(f"the bank's book: {len(once)} orders, each charged once; the post's: a receipt for each")
+
+
+def goes_on(stage: Stage, outages: Callable[[], tuple[System, float, float]]) -> None:
+    """Quieter, with an outage now and then, until somebody wants an end."""
+    stage.customers.per_second = QUIETLY
+    stage.customers.start()
+    while True:
+        system, rest, lasts = outages()
+        stage.pause(rest)
+        stage.shop.outside.fail(system)
+        stage.tell(f"{system} is down")
+        stage.pause(lasts)
+        stage.shop.outside.repair(system)
+        stage.tell(f"{system} is back")
+
+
+CHAPTERS: Final[tuple[Chapter, ...]] = (
+    ("All is well", all_is_well),
+    ("The post office is away", mail_is_away),
+    ("The bank is away", bank_is_away),
+    ("The bank is back", bank_is_back),
+    ("The post office is back", mail_is_back),
+    ("A saga is undone", saga_is_undone),
+    ("A worker is killed", worker_is_killed),
+    ("Nothing is lost", nothing_is_lost),
+)

@@ -1,98 +1,67 @@
-"""Both halves side by side: as rows of text, as a sentence, as plain values."""
+"""What the story came to, as the store and the books outside tell it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from holdfast.demo.figures import Totals, totals
-from holdfast.demo.half import Half
-
-
-class Row(NamedTuple):
-    what: str
-    bare: str
-    guarded: str
+from holdfast.demo.stage import Stage
+from holdfast.demo.standing import sagas, standing
 
 
-def heading(half: Half) -> str:
-    return f"The same {half.seconds:g} s of trouble, twice (seed {half.seed})"
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures. `charged_twice` and `never_charged` are orders, by the bank's book."""
+
+    seconds: float
+    orders: int
+    lost: int
+    charged: int
+    charged_twice: int
+    never_charged: int
+    letters: Mapping[str, int]
+    entries: Mapping[str, int]
+    sagas: Mapping[str, int]
+    workflows: Mapping[str, int]
+    breakers: Mapping[str, str]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The summary, line by line."""
+        return [
+            ("orders that customers placed", f"{self.orders}"),
+            ("charged by the bank / twice / never", f"{self.charged} / {self.charged_twice} / {self.never_charged}"),
+            ("lost", f"{self.lost}"),
+            ("dead letters", _counts(self.letters)),
+            ("entries of the outbox", _counts(self.entries)),
+            ("sagas", _counts(self.sagas)),
+            ("workflows", _counts(self.workflows)),
+            ("breakers", ", ".join(f"{name} {state}" for name, state in sorted(self.breakers.items()))),
+        ]
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
 
 
-def rows(bare: Totals, guarded: Totals) -> list[Row]:
-    """The summary, line by line."""
-    lines = [
-        Row("callers answered", *(f"{100 * t.answered:.1f} %" for t in (bare, guarded))),
-        Row("  fresh / fallback / kept / failed", *(_answers(t) for t in (bare, guarded))),
-        Row("orders lost for good", f"{bare.unplaced}", f"{guarded.unplaced}"),
-        Row("  kept as dead letters / placed", "none kept", f"{guarded.letters} / {guarded.placed_later}"),
-        Row("  placed after the breaker closed", "never", _seconds(guarded.drained_in)),
-        Row("  replays / while it was open", "none", f"{guarded.replays} / {guarded.replays_while_open}"),
-        Row("latency p50", _ms(bare.p50), _ms(guarded.p50)),
-        Row("latency p99", _ms(bare.p99), _ms(guarded.p99)),
-        Row("waited without a fresh answer", f"{bare.wasted:.0f} s", f"{guarded.wasted:.1f} s"),
-        Row("calls made to the dependency", f"{bare.reached}", f"{guarded.reached}"),
-        Row("  of them during the outage", f"{bare.reached_in_outage}", f"{guarded.reached_in_outage}"),
-        Row("retries", f"{bare.retries}", f"{guarded.retries}"),
-    ]
-    for reason, times in guarded.refusals.items():
-        lines.append(Row(f"refused, {reason.replace('_', ' ')}", "0", f"{times}"))
-    lines.append(Row("breaker opened", "no breaker", f"{guarded.opened} times"))
-    return lines
-
-
-def closing(bare: Totals, guarded: Totals) -> str:
-    """What the guard did, in two sentences."""
-    kept_away = bare.reached_in_outage - guarded.reached_in_outage
-    return (
-        f"The guard answered {100 * guarded.answered:.1f} % of {guarded.calls} callers instead of "
-        f"{100 * bare.answered:.1f} %, cut p99 from {_ms(bare.p99)} to {_ms(guarded.p99)}, kept {kept_away} of "
-        f"{bare.reached_in_outage} calls away from the dependency while it was down, and saved callers "
-        f"{bare.wasted - guarded.wasted:.0f} s of waiting for nothing. {_orders(bare, guarded)}"
+def summed_up(stage: Stage, seconds: float) -> Summary:
+    """The figures as they are now."""
+    hold, placed = stage.shop.hold, stage.customers.placed
+    stands, charged = standing(hold), stage.shop.outside.times_done("charge")
+    return Summary(
+        seconds=round(seconds, 1),
+        orders=len(placed),
+        lost=len(stage.customers.lost),
+        charged=len(charged),
+        charged_twice=sum(times > 1 for times in charged.values()),
+        never_charged=len(placed - set(charged)),
+        letters=dict(stands.letters),
+        entries={status: number for status, number in stands.entries.items() if number},
+        sagas=dict(sagas(hold)),
+        workflows=dict(stands.workflows),
+        breakers=dict(stands.breakers),
     )
 
 
-def _orders(bare: Totals, guarded: Totals) -> str:
-    if guarded.drained_in is None:
-        return f"It lost {guarded.unplaced} orders instead of {bare.unplaced}."
-    return (
-        f"Without it {bare.unplaced} orders were lost for good; with it {guarded.letters} were kept as dead letters, "
-        f"and all of them placed within {guarded.drained_in:.1f} s after the breaker closed."
-    )
-
-
-def as_json(bare: Half, guarded: Half, picture: str) -> dict[str, Any]:
-    """The summary as plain values; times in seconds."""
-    return {
-        "seed": bare.seed,
-        "seconds": bare.seconds,
-        "bare": _plain(bare),
-        "guarded": _plain(guarded),
-        "picture": picture,
-    }
-
-
-def _plain(half: Half) -> dict[str, Any]:
-    figures = totals(half)
-    return {
-        **{name: _rounded(value) for name, value in asdict(figures).items()},
-        "answered": _rounded(figures.answered),
-        "unplaced": figures.unplaced,
-        "changes": [{"at": _rounded(at), "state": state.value, "cause": cause} for at, state, cause in half.changes],
-    }
-
-
-def _rounded(value: Any) -> Any:
-    return round(value, 6) if isinstance(value, float) else value
-
-
-def _answers(sums: Totals) -> str:
-    return f"{sums.fresh} / {sums.fallback} / {sums.kept} / {sums.failed}"
-
-
-def _seconds(seconds: float | None) -> str:
-    return "never" if seconds is None else f"in {seconds:.1f} s"
-
-
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:.0f} ms"
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {status.lower()}" for status, number in sorted(counts.items()) if number) or "none"

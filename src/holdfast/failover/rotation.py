@@ -11,13 +11,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.core.classify import Classifier, ResultClassifier
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.context import current_context
 from holdfast.core.outcome import Outcome
-from holdfast.errors import PolicyError
+from holdfast.errors import Conflict, PolicyError
 from holdfast.failover.endpoint import Endpoint
 from holdfast.failover.failover import Failover, endpoint_in
 from holdfast.failover.pool import EndpointPool
@@ -36,6 +37,14 @@ from holdfast.telemetry.hub import Hub
 T = TypeVar("T")
 
 MAX_GUARDS: Final = 64
+
+
+class PolicyInForce(NamedTuple):
+    """A rotator's policy, which change of it this is (1 is the first), and when it was made."""
+
+    policy: RetryPolicy
+    version: int
+    updated_at: datetime
 
 
 class ProxyRotator:
@@ -94,14 +103,15 @@ class ProxyRotator:
         self._doors: dict[str, CircuitBreaker] = {}
         self._guards: OrderedDict[tuple[RetryPolicy, str], Guard] = OrderedDict()
         self._lock = threading.Lock()
-        self.policy = RetryPolicy() if policy is None else policy
+        self._in_force = PolicyInForce(RetryPolicy(), 0, clock.wall())
+        self.policy = self._in_force.policy if policy is None else policy
         self._guard_for(None)  # lends the pool its clock, and refuses what cannot work
         self.pool.listen(self._recorder)
 
     @property
     def policy(self) -> RetryPolicy:
         """The policy of requests that bring none of their own."""
-        return self._policy
+        return self._in_force.policy
 
     @policy.setter
     def policy(self, policy: RetryPolicy) -> None:
@@ -109,7 +119,32 @@ class ProxyRotator:
             raise PolicyError(
                 f"ProxyRotator.policy must be a RetryPolicy, got {policy!r}; use RetryPolicy(max_attempts=1)"
             )
-        self._policy = policy
+        now = self._clock.wall()
+        with self._lock:
+            self._put(policy, now)
+
+    @property
+    def policy_in_force(self) -> PolicyInForce:
+        """The policy with its version, for `revise`."""
+        return self._in_force
+
+    def revise(self, version: int | None = None, **changes: Any) -> PolicyInForce:
+        """Change fields of the policy for new requests; with `version`, only while it is the one in force.
+
+        Nothing changes on an error. Raises Conflict for another version, ValueError for a value that cannot be.
+        """
+        now = self._clock.wall()
+        with self._lock:
+            known = self._in_force
+            if version is not None and version != known.version:
+                raise Conflict(
+                    f"the policy of {self.name!r} is at version {known.version}, not {version}; read it again"
+                )
+            self._put(known.policy.replaced(**changes), now)
+            return self._in_force
+
+    def _put(self, policy: RetryPolicy, now: datetime) -> None:
+        self._in_force = PolicyInForce(policy, self._in_force.version + 1, now)
 
     @property
     def guard(self) -> Guard:
@@ -181,7 +216,7 @@ class ProxyRotator:
         idempotency_key: str | None,
     ) -> Any:
         guard = self._guard_for(policy)
-        used = self._policy if policy is None else policy
+        used = self.policy if policy is None else policy
         repeatable = used.retry_non_idempotent or is_idempotent(method, idempotency_key)
         plan = guard.plan_in_context()
         call = Call(plan.setting, is_async, self._send, (send, args, kwargs), properties={IDEMPOTENT: repeatable})
@@ -198,7 +233,7 @@ class ProxyRotator:
 
     def _guard_for(self, policy: RetryPolicy | None) -> Guard:
         """The guard of a policy. Guards share the pool, which holds all live state, so they can come and go."""
-        key = (self._policy, "global") if policy is None else (policy, "request")
+        key = (self.policy, "global") if policy is None else (policy, "request")
         with self._lock:
             guard = self._guards.get(key)
             if guard is None:

@@ -9,17 +9,28 @@ the others alone.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from holdfast.core.redact import redact
 from holdfast.errors import StoreError
 from holdfast.letters.crew import Crew
+from holdfast.letters.data import cursor_of
 from holdfast.letters.events import BulkChanged
 from holdfast.letters.filing import WAKE
 from holdfast.letters.heartbeat import Heart, Hold
 from holdfast.letters.replay import Replayer
-from holdfast.letters.scope import CONCERNED, BulkPreview, BulkProgress, LetterFilter, progress_of, scope_of
+from holdfast.letters.scope import (
+    CONCERNED,
+    BulkPreview,
+    BulkProgress,
+    LetterFilter,
+    progress_of,
+    scope_of,
+    upper_of,
+    whole_scope_of,
+)
 from holdfast.letters.walk import SETTLES, Walk
 from holdfast.machine import bulk as machine
 from holdfast.machine.bulk import BULK, BulkAction, BulkRecord, BulkState
@@ -53,11 +64,15 @@ class Bulk:
 
     def dry_run(self, filter: LetterFilter, action: BulkAction | str = BulkAction.REPLAY) -> BulkPreview:
         """What the operation would act on now; nothing is changed."""
-        where = scope_of(filter, BulkAction(action), self._store.now())
-        tally, page = self._store.tally, self._store.page(LETTER, where, by="created_at", limit=5)
-        by_status = {status: number for (status,), number in tally(LETTER, ("status",), where).items()}
-        by_domain = {domain: number for (domain,), number in tally(LETTER, ("domain",), where).items()}
-        return BulkPreview(sum(by_status.values()), by_domain, by_status, tuple(letter.id for letter in page))
+        now, verb = self._store.now(), BulkAction(action)
+        page = self._store.page(LETTER, scope_of(filter, verb, now), by="created_at", limit=5)
+        by_status: Counter[str] = Counter()
+        by_domain: Counter[str] = Counter()
+        for (status, domain), number in self._count(filter, verb, now).items():
+            by_status[status] += number
+            by_domain[domain] += number
+        sample = tuple(letter.id for letter in page)
+        return BulkPreview(by_status.total(), dict(by_domain), dict(by_status), sample)
 
     def start(
         self,
@@ -73,7 +88,7 @@ class Bulk:
         Raises ValueError when `confirm_count` is not the number of letters that match now.
         """
         now, verb = self._store.now(), BulkAction(action)
-        total = sum(self._store.tally(LETTER, (), scope_of(filter, verb, now)).values())
+        total = sum(self._count(filter, verb, now).values())
         if confirm_count is not None and confirm_count != total:
             raise ValueError(f"{total} letters match, not {confirm_count} as confirmed; look again with dry_run")
         record = machine.start(new_record_id(now), now, verb, filter.to_json(), total, requested_by, redact(reason))
@@ -92,10 +107,14 @@ class Bulk:
         found = self._store.get(BULK, (id,))[0]
         return None if found is None else progress_of(found)
 
-    def find(self, state: BulkState | str | None = None, limit: int = 50) -> list[BulkProgress]:
-        """The operations, newest first."""
+    def find(
+        self, state: BulkState | str | None = None, limit: int = 50, after: str | None = None
+    ) -> list[BulkProgress]:
+        """The operations, newest first; `after` is the `cursor` of the last one of the page before."""
         where = equal(state=None if state is None else str(state))
-        found = self._store.page(BULK, where, by="created_at", descending=True, limit=max(0, limit))
+        found = self._store.page(
+            BULK, where, by="created_at", descending=True, after=cursor_of(after), limit=max(0, limit)
+        )
         return [progress_of(record) for record in found]
 
     def waiting(self) -> list[BulkRecord]:
@@ -155,6 +174,19 @@ class Bulk:
             raise
         found = self._store.get(BULK, (id,))[0]
         return None if found is None else self._told(found)
+
+    def _count(self, filter: LetterFilter, action: BulkAction, now: int) -> dict[tuple[Any, ...], int]:
+        """How many letters the action would act on, by status and domain."""
+        by, counted = ("status", "domain"), whole_scope_of(filter, action)
+        if counted is not None:
+            # From the counters, less what came later, of which there is little; unless some comes just now.
+            late = (*counted, Condition("created_at", ">", upper_of(filter, now)))
+            later = self._store.tally(LETTER, by, late)
+            every = Counter(self._store.tally(LETTER, by, counted))
+            if self._store.tally(LETTER, by, late) == later:
+                every.subtract(later)
+                return {values: number for values, number in every.items() if number > 0}
+        return self._store.tally(LETTER, by, scope_of(filter, action, now))
 
     def _extend(self, id: str, token: str) -> bool:
         now = self._store.now()

@@ -26,11 +26,12 @@ from holdfast.letters.entry import (
     error_message_of,
     failure_type_of,
     function_name,
-    trace_ids,
 )
 from holdfast.letters.events import LetterKept
 from holdfast.letters.values import maybe_text
 from holdfast.store.codec import plain
+from holdfast.telemetry.causation import CAUSATION_FIELD, cause_of
+from holdfast.telemetry.tracing import current_trace, trace_ids
 
 if TYPE_CHECKING:
     from holdfast.guard.call import Call
@@ -203,10 +204,12 @@ class Capture:
             "call_id": ctx.call_id,
             "attempts": outcome.attempts,
             "outcome": outcome.kind.value,
+            CAUSATION_FIELD: cause_of(ctx),
             **trace_ids(),
+            **current_trace(),
         }
         optional = {
-            "causation_id": ctx.parent_call_id,
+            "parent_call_id": ctx.parent_call_id,
             "reason": None if outcome.reason is None else str(outcome.reason),
             "stopped_by": outcome.stopped_by,
             "idempotency_key": key if isinstance(key, int | str) else None,

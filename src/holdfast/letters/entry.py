@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -181,18 +180,6 @@ def unreplayable(request_data: Mapping[str, Any]) -> str | None:
     if masked := request_data.get("masked"):
         return f"secret arguments were masked: {', '.join(masked)}"
     return None
-
-
-def trace_ids() -> dict[str, str]:
-    """The OpenTelemetry trace and span that this code runs in, if the program uses it."""
-    if "opentelemetry.trace" not in sys.modules:
-        return {}
-    from opentelemetry import trace
-
-    span = trace.get_current_span().get_span_context()
-    if not span.is_valid:
-        return {}
-    return {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
 
 
 def _said(error: BaseException) -> str:

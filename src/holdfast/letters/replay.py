@@ -11,17 +11,19 @@ from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.redact import redact
 from holdfast.letters.events import LetterReplayed
 from holdfast.letters.gates import BreakerStates, Gates, Standing, Way
-from holdfast.letters.handlers import Ended, ReplayHandlers, Route
+from holdfast.letters.handlers import Ended, Ending, ReplayHandlers, Route
 from holdfast.letters.heartbeat import Heart
 from holdfast.letters.loops import Loops
-from holdfast.letters.replaying import Replayed, as_replay
+from holdfast.letters.replaying import Replayed, as_replay, trace_of
 from holdfast.letters.settling import Finished, ReplayOutcome, ReplayResult, Settling, Taken
 from holdfast.store.codec import clean_text
+from holdfast.telemetry.causation import CAUSATION
 from holdfast.telemetry.hub import Hub, default_hub
 
 if TYPE_CHECKING:
     from holdfast.letters.data import FailedOperationData
     from holdfast.letters.repository import FailedOperationRepository
+    from holdfast.telemetry.tracing import Spans
 
 __all__ = ["Replayer", "ReplayOutcome", "ReplayResult", "DELAYS", "HEARTBEAT_S", "PATIENCE_S"]
 
@@ -127,7 +129,8 @@ class Replayer:
         if taken.replayed.lost:
             return taken.unused("the lease was lost")
         started = self.clock.monotonic()
-        ended = as_replay(taken.replayed, lambda: taken.route.run(taken.op, taken.replayed.key, self.loops))
+        spans = self.hub.spans
+        ended = self._run(taken) if spans is None else self._run_traced(taken, spans)
         return Finished(taken, ended, self.clock.monotonic() - started)
 
     def settle(self, finished: Sequence[Finished], by: int | str | None) -> list[ReplayResult]:
@@ -144,6 +147,23 @@ class Replayer:
     def close(self) -> None:
         """End the loop on which async functions are replayed, if there is one."""
         self.loops.close()
+
+    def _run(self, taken: Taken) -> Ended:
+        return as_replay(taken.replayed, lambda: taken.route.run(taken.op, taken.replayed.key, self.loops))
+
+    def _run_traced(self, taken: Taken, spans: Spans) -> Ended:
+        """In a span of its own, which is linked to the one in which the call failed."""
+        op, replayed = taken.op, taken.replayed
+        about: dict[str, str | int] = {
+            "letter.id": op.id, "letter.domain": op.domain, "letter.attempt": replayed.attempt,
+            "letter.trigger": taken.trigger, CAUSATION.name: replayed.cause,
+        }  # fmt: skip
+        with spans.open(f"replay {op.domain}", trace_of(op), about) as span:
+            ended = self._run(taken)
+            span.note("letter.ending", ended.ending.value)
+            if ended.ending in (Ending.FAILED, Ending.MAY_RUN_ON):
+                span.failed("" if ended.error is None else type(ended.error).__name__)
+            return ended
 
     def _why_not(self, route: Route, op: FailedOperationData) -> str | None:
         try:

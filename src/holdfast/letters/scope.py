@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -24,7 +24,10 @@ CONCERNED: Final[dict[BulkAction, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which letters are meant: all that are given must be equal; both ends of the time are included."""
+    """Which letters are meant: all that are given must be equal; both ends of the time are included.
+
+    With an `id` it is one letter: so that a worker replays it which knows how.
+    """
 
     status: str | None = None
     domain: str | None = None
@@ -34,9 +37,10 @@ class LetterFilter:
     user_id: int | str | None = None
     created_from: datetime | None = None
     created_to: datetime | None = None
+    id: str | None = None
 
     def where(self) -> Where:
-        texts = ("status", "domain", "failure_type", "entity_type", "entity_id")
+        texts = ("id", "status", "domain", "failure_type", "entity_type", "entity_id")
         given = {name: sought(name, value) for name in texts if (value := getattr(self, name)) is not None}
         found = list(equal(**given))
         if self.user_id is not None:
@@ -93,6 +97,11 @@ class BulkProgress:
     def is_over(self) -> bool:
         return self.state in machine.FINISHED
 
+    @property
+    def cursor(self) -> str:
+        """Where a page that ends with this operation goes on; for `after=`."""
+        return f"{micros(self.created_at):x}.{self.id}"
+
 
 def progress_of(record: BulkRecord) -> BulkProgress:
     return BulkProgress(
@@ -109,3 +118,16 @@ def scope_of(filter: LetterFilter, action: BulkAction, upper: int) -> Where:
         among("status", sorted(CONCERNED[action])),
         Condition("created_at", "<=", upper),
     )
+
+
+def whole_scope_of(filter: LetterFilter, action: BulkAction) -> Where | None:
+    """The same whenever they were created, which a store has counted; None for a filter of which nobody keeps count."""
+    counted = LetterFilter(filter.status, filter.domain, filter.failure_type)
+    if replace(counted, created_to=filter.created_to) != filter:
+        return None
+    return (*counted.where(), among("status", sorted(CONCERNED[action])))
+
+
+def upper_of(filter: LetterFilter, now: int) -> int:
+    """The time of creation up to which letters are meant."""
+    return now if filter.created_to is None else min(now, micros(filter.created_to))

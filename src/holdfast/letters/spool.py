@@ -34,6 +34,16 @@ class Spool:
         """Whether something is waiting."""
         return self.path.exists() or bool(self._taken())
 
+    def size(self) -> int:
+        """How many bytes wait, those included that somebody reads just now."""
+        sizes = 0
+        for path in (self.path, *self._taken()):
+            try:
+                sizes += path.stat().st_size
+            except FileNotFoundError:  # there is nothing, or it is through
+                pass
+        return sizes
+
     def append(self, *entries: dict[str, Any]) -> None:
         """All or none. Raises OSError when the disk does not take them."""
         lines = b"".join(to_json({"schema": SCHEMA, "entry": entry}).encode() + b"\n" for entry in entries)

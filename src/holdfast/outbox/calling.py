@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.core.clock import Clock
 from holdfast.core.context import ContextSource, Link, ResilienceContext, ambient_deadline, publish, withdraw
@@ -19,8 +19,15 @@ from holdfast.errors import Conflict
 from holdfast.letters.capture import IDEMPOTENCY_KEY
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.operation import CallContext, Operation
+from holdfast.telemetry.causation import CAUSATION, cause_in
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.hub import Hub
+    from holdfast.telemetry.tracing import Spans
 
 _NO_HEADERS: Final[dict[str, str]] = {}
+IMMEDIATE: Final = timedelta(seconds=10)
+"""A first call so soon after it was enqueued is a part of the trace that enqueued it; a later one is linked to it."""
 
 
 class Cut(StrEnum):
@@ -77,7 +84,13 @@ class Call(ContextSource):
 
     def context(self, deadline: Deadline) -> ResilienceContext:
         """What guards below see: they find the idempotency key in it."""
-        return ResilienceContext(self.operation_key, deadline, properties={IDEMPOTENCY_KEY: str(self.entry.entry_id)})
+        known = {IDEMPOTENCY_KEY: str(self.entry.entry_id), CAUSATION: self.cause}
+        return ResilienceContext(self.operation_key, deadline, properties=known)
+
+    @property
+    def cause(self) -> str:
+        """The id of what the entry follows from: its saga's or its own, when it says nothing else."""
+        return cause_in(self.entry.headers) or str(self.entry.saga_id or self.entry.entry_id)
 
     def cut_off(self, why: Cut) -> None:
         """Cancel the call, unless it was already."""
@@ -106,8 +119,9 @@ class Caller:
     threads from settling the others.
     """
 
-    def __init__(self, clock: Clock, timeout: float, threads: int) -> None:
+    def __init__(self, clock: Clock, timeout: float, threads: int, hub: Hub | None = None) -> None:
         self._clock = clock
+        self._hub = hub
         self._timeout = timeout
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
@@ -128,8 +142,11 @@ class Caller:
         operation = call.operation
         assert operation is not None
         token = publish([call, outer, limit, None])
+        spans = None if self._hub is None else self._hub.spans
         try:
-            if operation.is_async and operation.guard is None and call.check is None:  # as nearly all are
+            if spans is not None:
+                await self._make_traced(call, operation, limit, spans)
+            elif operation.is_async and operation.guard is None and call.check is None:  # as nearly all are
                 given: Any = call.entry if operation.takes_entry else self._context(call, limit)
                 call.answer = await operation.call(call.target, given)  # type: ignore[misc]  # it is async
             else:
@@ -149,6 +166,21 @@ class Caller:
             raise asyncio.CancelledError
         if call.cut is Cut.TIMEOUT and call.error is not None and not call.is_fatal:
             call.error = TimeoutError("the call took too long")
+
+    async def _make_traced(self, call: Call, operation: Operation, limit: float, spans: Spans) -> None:
+        """In a span of its own. What the call raises is raised."""
+        entry = call.entry
+        about: dict[str, str | int] = {
+            "outbox.entry_id": str(entry.entry_id), "outbox.operation": str(entry.operation),
+            "outbox.target": entry.resolver, "outbox.attempt": entry.attempts, CAUSATION.name: call.cause,
+        }  # fmt: skip
+        if entry.saga_id is not None:
+            about |= {"saga.id": str(entry.saga_id), "saga.step": str(entry.step)}
+        called_at = entry.last_attempt_at
+        soon = entry.attempts <= 1 and called_at is not None and called_at - entry.enqueued_at <= IMMEDIATE
+        name = f"{'outbox' if call.check is None else 'verify'} {entry.operation}"
+        with spans.open(name, entry.headers, about, immediate=soon):
+            call.answer = await self._invoke(call, operation, self._context(call, limit))
 
     async def _invoke(self, call: Call, operation: Operation, context: CallContext) -> Any:
         if call.check is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
@@ -13,6 +12,8 @@ from holdfast.outbox.checks import an_id, moment, span, text
 from holdfast.outbox.ids import new_entry_ids
 from holdfast.outbox.subject import CompositeSubjectId, SubjectRef, json_value
 from holdfast.store.codec import plain_to_json, simple_to_json
+from holdfast.telemetry.causation import CAUSATION_HEADER, causation_id
+from holdfast.telemetry.tracing import current_trace
 
 PUBLISH: Final = "publish"
 DEFAULT_QUEUE: Final = "default"
@@ -72,7 +73,7 @@ class Draft:
         ref = SubjectRef(kind="topic", value=text("topic", topic))
         return cls(PUBLISH, wrapped, target=target, ref=ref, **more)
 
-    def row(self, entry_id: UUID, trace: Mapping[str, str], largest: int, known: Known) -> dict[str, Any]:
+    def row(self, entry_id: UUID, origin: Mapping[str, str], largest: int, known: Known) -> dict[str, Any]:
         """The row to be inserted, with that id unless the draft has one. What is JSON is its text already. `known` are
         names that were checked for earlier rows.
 
@@ -102,7 +103,7 @@ class Draft:
             "queue": queue,
             "ordering_key": key,
             "dedupe_key": None if self.dedupe_key is None else text("dedupe_key", self.dedupe_key),
-            "headers": _headers(self.headers, trace) if trace or self.headers is not None else None,
+            "headers": _headers(self.headers, origin) if origin or self.headers is not None else None,
             "saga_id": None if self.saga_id is None else an_id("saga_id", self.saga_id),
             "step": None if self.step is None else text("step", self.step),
             "direction": None if self.direction is None else text("direction", self.direction, _LONGEST_DIRECTION),
@@ -134,9 +135,15 @@ class Draft:
 
 def rows_of(drafts: Iterable[Draft], number: int, largest: int) -> Iterator[dict[str, Any]]:
     """The rows of so many drafts, each made when it is asked for."""
-    trace, known = _trace(), Known()
+    origin, known = origin_headers(), Known()
     for draft, entry_id in zip(drafts, _ids(number), strict=True):
-        yield draft.row(entry_id, trace, largest, known)
+        yield draft.row(entry_id, origin, largest, known)
+
+
+def origin_headers() -> dict[str, str]:
+    """What goes along with everything that is enqueued here: the trace of the request, and the id of what caused it."""
+    cause, trace = causation_id(), current_trace()
+    return trace if cause is None else {**trace, CAUSATION_HEADER: cause}
 
 
 def _ids(number: int) -> Iterator[UUID]:
@@ -168,22 +175,11 @@ def check_size(payload: Any, largest: int) -> str:
     return written
 
 
-def _headers(headers: Mapping[str, str] | None, trace: Mapping[str, str]) -> str | None:
-    found = dict(trace)
+def _headers(headers: Mapping[str, str] | None, origin: Mapping[str, str]) -> str | None:
+    found = dict(origin)
     if headers is not None and not isinstance(headers, Mapping):
         raise ValueError(f"headers must be a mapping of texts, got {headers!r}")
     for name, value in (headers or {}).items():
         there = value or not isinstance(value, str)  # only a text may be empty
         found[text("a header's name", name)] = text(f"header {name}", value, LARGEST_PAYLOAD) if there else ""
     return plain_to_json(found) if found else None
-
-
-def _trace() -> dict[str, str]:
-    """Of the request that enqueues, if the program traces its requests."""
-    trace: Any = sys.modules.get("opentelemetry.trace")
-    if trace is None:
-        return {}
-    span = trace.get_current_span().get_span_context()
-    if not span.is_valid:
-        return {}
-    return {"traceparent": f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"}

@@ -115,7 +115,7 @@ class Finding(Place):
         if strange := given.keys() - Wanted.__annotations__.keys():
             # A filter that is misspelt must not mean every entry.
             raise TypeError(f"entries have no {strange.pop()!r} to be found by")
-        statuses = _statuses(given.pop("status", None))
+        statuses = statuses_of(given.pop("status", None))
         key, verification = given.pop("key", None), wanted.get("verification")
         given.pop("verification", None)
         conditions: list[Any] = [self._column(name) == value for name, value in given.items()]
@@ -144,7 +144,8 @@ class Finding(Place):
         return self.tables.outbox.c[_COLUMNS.get(name, name)]
 
 
-def _statuses(given: Any) -> frozenset[OutboxStatus] | None:
+def statuses_of(given: Any) -> frozenset[OutboxStatus] | None:
+    """One status or several; None for any. Raises ValueError for an unknown one."""
     if given is None:
         return None
     several = [given] if isinstance(given, str) else given

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from holdfast.outbox.claims import Claims
 from holdfast.outbox.draft import DEFAULT_QUEUE
-from holdfast.outbox.finding import Finding
 from holdfast.outbox.operators import Operators
 from holdfast.outbox.queues import Queues
 from holdfast.outbox.retention import Retention
+from holdfast.outbox.searching import Searching
 from holdfast.outbox.sending import Sending
 from holdfast.outbox.settles import Settles
 
 __all__ = ["DEFAULT_QUEUE", "Outbox"]
 
 
-class Outbox(Sending, Claims, Settles, Finding, Operators, Queues, Retention):
+class Outbox(Sending, Claims, Settles, Searching, Operators, Queues, Retention):
     """The outbox in the application's own database.
 
     `session_factory` is a `sessionmaker` or an `async_sessionmaker` (then see `AsyncOutbox`), `outbox` the handle that

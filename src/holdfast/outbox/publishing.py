@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 from holdfast.errors import HoldfastError, ResolverError
 from holdfast.outbox.envelope import HTTP_PREFIX, JSON, STRUCTURED, CloudEvent, tellable
 from holdfast.outbox.operation import Answer, CallContext, Operation, StepEvents, Targets
+from holdfast.telemetry.causation import cause_in
 
 PUBLISH: Final = "publish"
 PUBLISH_EVENTS: Final = StepEvents.of(PUBLISH)
@@ -17,6 +18,8 @@ DEFAULT_TARGET: Final = "default"
 Mode = Literal["binary", "structured"]
 
 _TRACE: Final = ("traceparent", "tracestate")
+CORRELATION: Final = "correlationid"
+"""The attribute of an event that has the causation id: what CloudEvents calls the id of everything in one flow."""
 _SETTABLE: Final = frozenset({"subject", "source", "dataschema"})
 
 
@@ -164,7 +167,10 @@ def event_of(context: CallContext, source: str = SOURCE) -> CloudEvent:
     payload, key = context.payload, None if context.ordering_key is None else tellable(context.ordering_key)
     given = dict(payload.get("attributes") or {})
     set_here = {name: given.pop(name) for name in _SETTABLE & given.keys()}
-    traced = {name: value for name, value in _lowered(context.headers).items() if name in _TRACE}
+    headers = _lowered(context.headers)
+    traced: dict[str, str] = {name: headers[name] for name in _TRACE if name in headers}
+    if (cause := cause_in(context.headers)) is not None:
+        traced[CORRELATION] = tellable(cause)
     keyed = {} if key is None else {"partitionkey": key}
     core = {"source": source, "subject": key, **set_here}
     return CloudEvent(

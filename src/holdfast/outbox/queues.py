@@ -64,13 +64,12 @@ class Queues(Place):
 
     def paused(self) -> tuple[PausedQueue, ...]:
         """The queues that are paused, by name."""
+        return self.run(self._paused)
+
+    def _paused(self, session: Session) -> tuple[PausedQueue, ...]:
         row = self.tables.queues.c
         found = sa.select(row.queue, row.paused_at, row.paused_by, row.reason).order_by(row.queue)
-
-        def work(session: Session) -> tuple[PausedQueue, ...]:
-            return tuple(PausedQueue(one, in_utc(at) or at, by, why) for one, at, by, why in session.execute(found))
-
-        return self.run(work)
+        return tuple(PausedQueue(one, in_utc(at) or at, by, why) for one, at, by, why in session.execute(found))
 
     def oldest_due(self, queue: str = DEFAULT_QUEUE) -> datetime | None:
         """Since when the entry that has waited longest for its call could have been called; None if none waits."""

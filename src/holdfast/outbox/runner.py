@@ -93,12 +93,13 @@ class SagaRunner:
         self.batch_size = batch_size
         self._backoff = policy
         self._clock: Clock = clock or outbox.clock or SYSTEM_CLOCK
-        self._reporter = Reporter(default_hub() if telemetry is None else telemetry)
+        hub = default_hub() if telemetry is None else telemetry
+        self._reporter = Reporter(hub)
         self._verification = Verification(
             outbox, backoff=policy, rng=rng, attempts=verify_attempts, audited=audit is not None
         )
         self._verify_from = self._clock.monotonic()
-        self._caller = Caller(self._clock, limit.total_seconds(), wide)
+        self._caller = Caller(self._clock, limit.total_seconds(), wide, hub)
         self._parts = Parts(
             outbox=outbox,
             registry=registry,

@@ -12,13 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import BuiltinMethodType, MethodType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakSet
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.outcome import OutcomeKind
 from holdfast.telemetry.events import GuardEvent, Severity
 from holdfast.telemetry.metrics import InMemoryMetrics
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.tracing import Spans
 
 BATCH: Final = 512
 # An operation key made from user data must not become a leak: later ones share a meter.
@@ -142,6 +145,8 @@ class Hub:
         # Replaced whole on every change, so that delivery needs no lock.
         self.loud_sinks: tuple[_Sink, ...] = ()
         self.quiet_sinks: tuple[_Sink, ...] = ()
+        self.spans: Spans | None = None
+        """Who makes spans around replays, outbox calls and tasks, if a listener does."""
         self._clock = clock
         self._severities = {name: _severity(name, level) for name, level in (severity_overrides or {}).items()}
         self._enrichers = tuple(_Sink(self, enricher) for enricher in enrichers)
@@ -165,6 +170,7 @@ class Hub:
             else:
                 self.loud_sinks += (sink,)
                 self._set_loud()
+            self._set_spans()
         sink.attempt(getattr(listener, "bind", None) if sink.quiet else None, self.flush)
 
     def unregister(self, listener: Listener) -> None:
@@ -175,6 +181,7 @@ class Hub:
             self.loud_sinks = tuple(sink for sink in self.loud_sinks if sink not in gone)
             self.quiet_sinks = tuple(sink for sink in self.quiet_sinks if sink not in gone)
             self._set_loud()
+            self._set_spans()
         for sink in gone:
             sink.attempt(getattr(listener, "unbind", None) if sink.quiet else None, self.flush)
 
@@ -194,6 +201,10 @@ class Hub:
         self.loud = self.off or bool(self.loud_sinks)
         for watcher in tuple(self._watchers):
             watcher.told(self.loud)
+
+    def _set_spans(self) -> None:
+        made = (getattr(sink.listener, "spans", None) for sink in self.loud_sinks + self.quiet_sinks)
+        self.spans = next((spans for spans in made if callable(getattr(spans, "open", None))), None)
 
     @property
     def listeners(self) -> tuple[Listener, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +17,8 @@ from holdfast.telemetry.metrics import Labels
 T = TypeVar("T")
 MAX_AGE_S: Final = 5.0
 """How old a number of the store may be, unless somebody says otherwise."""
+SHARE: Final = 20
+"""An answer that took long is kept for so many times as long, so that asking takes a twentieth of the time at most."""
 _log: Final = logging.getLogger("holdfast")
 
 
@@ -73,7 +76,8 @@ class Reading(NamedTuple):
 
 
 class Fresh(Generic[T]):
-    """An answer that is asked for again when it is older than `seconds`; so is a failure to answer."""
+    """An answer that is asked for again when it is older than `seconds`, or than 20 times as long as it took; so is a
+    failure to answer."""
 
     def __init__(self, ask: Callable[[], T], seconds: float, clock: Clock = SYSTEM_CLOCK) -> None:
         self._ask = ask
@@ -81,18 +85,20 @@ class Fresh(Generic[T]):
         self._clock = clock
         self._lock = threading.RLock()
         self._known: T | None = None
-        self._asked_at: float | None = None
+        self._ask_at = -math.inf
 
     def __call__(self) -> T | None:
         """The answer, or None while there is none."""
         with self._lock:
             now = self._clock.monotonic()
-            if self._asked_at is None or now - self._asked_at >= self._seconds:
-                self._asked_at, self._known = now, None
+            if now >= self._ask_at:
+                self._known = None
                 try:
                     self._known = self._ask()
                 except Exception as error:
                     _log.warning("what is stored could not be counted: %s", type(error).__name__)
+                took = self._clock.monotonic() - now
+                self._ask_at = now + max(self._seconds, SHARE * took)
             return self._known
 
 

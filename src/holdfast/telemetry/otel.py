@@ -12,18 +12,23 @@ which are asked for when the metrics are collected.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
 try:
     from opentelemetry import metrics, trace
+    from opentelemetry.context import Context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ModuleNotFoundError as missing:
     raise ImportError('opentelemetry-api is not installed; run: pip install "holdfast[otel]"') from missing
 
 from holdfast.core.outcome import OutcomeKind
+from holdfast.telemetry.causation import CAUSATION, causation_id
 from holdfast.telemetry.events import (
     AttemptCompleted,
     CallCompleted,
@@ -34,9 +39,12 @@ from holdfast.telemetry.events import (
 )
 from holdfast.telemetry.measure import Measure, MeasuredEvent, Reading
 from holdfast.telemetry.metrics import Labels
+from holdfast.telemetry.tracing import Attributes
 
 SCOPE: Final = "holdfast"
 STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+_log: Final = logging.getLogger("holdfast")
 
 
 class _Measured:
@@ -65,11 +73,78 @@ def _observed(reading: Reading, options: metrics.CallbackOptions) -> Iterable[me
         yield metrics.Observation(number, dict(zip(reading.labels, values, strict=True)))
 
 
+class WorkSpan:
+    """A span that is open."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: trace.Span) -> None:
+        self._span = span
+
+    def failed(self, error: str) -> None:
+        self._span.set_status(trace.Status(trace.StatusCode.ERROR, error))
+
+    def note(self, name: str, value: str | int) -> None:
+        self._span.set_attribute(name, value)
+
+
+class WorkSpans:
+    """Spans around work that was made earlier: replays, outbox calls, tasks. They are current while the work is done,
+    so what is made by it belongs to them."""
+
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self._tracer = tracer
+
+    @contextmanager
+    def open(
+        self, name: str, origin: Mapping[str, str] | None, attributes: Attributes, *, immediate: bool = False
+    ) -> Iterator[WorkSpan]:
+        """See `holdfast.telemetry.tracing.Spans`. What the work raises goes on, and is named in the span."""
+        span = self._start(name, origin, attributes, immediate)
+        with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+            made = WorkSpan(span)
+            try:
+                yield made
+            except BaseException as error:
+                made.failed(type(error).__name__)
+                raise
+
+    def _start(
+        self, name: str, origin: Mapping[str, str] | None, attributes: Attributes, immediate: bool
+    ) -> trace.Span:
+        try:
+            caused, here = _span_of(origin), trace.get_current_span().get_span_context()
+            parent, links = None, list[trace.Link]()
+            if caused is not None and caused.span_id != here.span_id:
+                if immediate and not here.is_valid:
+                    parent = trace.set_span_in_context(trace.NonRecordingSpan(caused))
+                else:
+                    links.append(trace.Link(caused))
+            return self._tracer.start_span(
+                name, parent, kind=trace.SpanKind.CONSUMER, attributes=dict(attributes), links=links
+            )
+        except Exception:  # an exporter's or a sampler's: the work is done without a span
+            _log.warning("the span %r could not be started", name, exc_info=True)
+            return trace.INVALID_SPAN
+
+
+def _span_of(origin: Mapping[str, str] | None) -> trace.SpanContext | None:
+    """The span that these headers tell of; None where they do not, or not in the form of W3C."""
+    if not origin:
+        return None
+    carrier = {name.lower(): value for name, value in origin.items()}
+    found = trace.get_current_span(_PROPAGATOR.extract(carrier, Context())).get_span_context()
+    return found if found.is_valid else None
+
+
 class OtelListener:
     """Feeds OpenTelemetry instruments, from the global providers unless others are given.
 
     An attempt's duration and a span need an event per call. Without both (`attempts=False, spans=False`) the
     listener is quiet: calls come in batches, at the latest when the metrics are collected.
+
+    `work` makes spans of replays, outbox calls and tasks, linked to the traces that caused them; unless it is given, it
+    is as `spans`. They cost guarded calls nothing.
     """
 
     def __init__(
@@ -79,6 +154,7 @@ class OtelListener:
         tracer_provider: trace.TracerProvider | None = None,
         attempts: bool = True,
         spans: bool = False,
+        work: bool | None = None,
         readings: Iterable[Reading] = (),
     ) -> None:
         self._meter = meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
@@ -92,7 +168,9 @@ class OtelListener:
             made = meter.create_observable_counter if reading.grows else meter.create_observable_gauge
             made(reading.name, [partial(_observed, reading)], "1", reading.text)
         self._measured: dict[str, _Measured] = {}
-        self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider) if spans else None
+        tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
+        self._tracer = tracer if spans else None
+        self.spans = WorkSpans(tracer) if work or (work is None and spans) else None
         self.quiet = not (attempts or spans)
         self._flushes: tuple[Callable[[], None], ...] = ()
         self._operations, self._circuits = Labels(), Labels()
@@ -156,6 +234,7 @@ class OtelListener:
                 "guard.call_id": event.call_id,
                 "guard.outcome": event.outcome.value,
                 "guard.attempts": event.attempts,
+                CAUSATION.name: causation_id() or event.call_id,
             },
         )
         for name in ("error_type", "parent_call_id", "reason"):

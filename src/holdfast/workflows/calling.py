@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +20,7 @@ from holdfast.machine.run import Advance, Child, Wait
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import micros, plain
 from holdfast.store.ids import new_record_id
+from holdfast.telemetry.causation import CAUSATION
 from holdfast.workflows.children import Offspring, SubWorkflow
 from holdfast.workflows.effects import Effect
 from holdfast.workflows.execution import ExecutionResult
@@ -110,8 +111,8 @@ class Call:
     a task is tried again that has no policy."""
 
     __slots__ = (
-        "args", "began_at", "breed", "context", "cut_at", "cut_by", "is_settled", "item", "judge", "key", "kwargs",
-        "task", "ticket", "usual",
+        "args", "began_at", "breed", "cause", "caused_by", "context", "cut_at", "cut_by", "is_settled", "item", "judge",
+        "key", "kwargs", "task", "ticket", "usual",
     )  # fmt: skip
 
     def __init__(
@@ -128,7 +129,13 @@ class Call:
         *,
         worker: str = "",
         registry: FinalizerRegistry | None = None,
+        cause: str | None = None,
+        caused_by: Mapping[str, str] | None = None,
     ) -> None:
+        self.cause = item.workflow if cause is None else cause
+        """The id of what its workflow follows from."""
+        self.caused_by = caused_by
+        """The trace that its workflow was started in."""
         self.usual = usual
         self.item = item
         self.key = (item.id, item.version)
@@ -154,12 +161,12 @@ class Call:
         def call() -> Any:
             self._announce()
             began(self)
-            return self._answered(function(*self.args, **self.kwargs))
+            return self.bred(function(*self.args, **self.kwargs))
 
         async def acall() -> Any:
             self._announce()
             began(self)
-            return self._answered(await function(*self.args, **self.kwargs))
+            return self.bred(await function(*self.args, **self.kwargs))
 
         return acall if self.task.is_async else call
 
@@ -169,9 +176,10 @@ class Call:
         around = current_context()
         if around is not None:  # the one that bounds this call by its time limit
             around.set(IDEMPOTENCY_KEY, self.context.idempotency_key)
+            around.set(CAUSATION, self.cause)
 
-    def _answered(self, value: Any) -> Any:
-        """A workflow that is asked for is made ready here, where the time and the exceptions of tasks are counted."""
+    def bred(self, value: Any) -> Any:
+        """The answer; a workflow that is asked for is made ready, where the time and errors of tasks are counted."""
         return self.breed(value, self.context.idempotency_key) if isinstance(value, SubWorkflow) else value
 
     @property

@@ -22,6 +22,8 @@ from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.codec import from_json, to_json
 from holdfast.store.port import Change, Insert, Store, Swap
 from holdfast.store.query import among, equal
+from holdfast.telemetry.causation import CAUSATION_FIELD
+from holdfast.telemetry.tracing import TRACE_HEADERS
 from holdfast.workflows.children import awaiting
 from holdfast.workflows.letter_route import ENTITY, FAILURE, FUNCTION
 from holdfast.workflows.records import STAGE, WorkflowRecord
@@ -97,7 +99,9 @@ class FailedRuns:
             metadata={
                 "source": ENTITY,
                 "workflow": run.record.name,
-                "causation_id": f"{run.id}.{run.record.version + 1:09d}",  # the entry of the log that says why
+                CAUSATION_FIELD: run.cause,
+                **{name: one for name, one in run.caused_by.items() if name in TRACE_HEADERS},
+                "log_entry": f"{run.id}.{run.record.version + 1:09d}",  # which says why
                 **({"idempotency_key": first["key"]} if first.get("key") else {}),
             },
             recommended_action="replay",

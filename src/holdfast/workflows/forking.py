@@ -15,6 +15,7 @@ from holdfast.store.port import Store
 from holdfast.workflows.beginning import Wanted
 from holdfast.workflows.plan import Blueprint
 from holdfast.workflows.records import StageRecord, WorkflowRecord, stage_state
+from holdfast.workflows.run import CAUSED_BY
 from holdfast.workflows.runs import Blueprints
 from holdfast.workflows.starting import start
 
@@ -55,7 +56,7 @@ def fork(
 def _about(origin: WorkflowRecord, wanted: Wanted, ref: str) -> str:
     """What is told of the new run: who asked for the old one, the code of the new one, and where it comes from."""
     old, new = from_json(origin.about), from_json(wanted.about)
-    told = {name: old[name] for name in ("trigger", "origin") if name in old}
+    told = {name: old[name] for name in ("trigger", "origin", CAUSED_BY) if name in old}
     code = {name: one["code_version"] for one in (old, new) for name in ("code_version",) if name in one}
     return to_json({**told, **code, "forked_from": {"workflow": origin.id, "stage": ref}})
 

@@ -19,6 +19,7 @@ from typing import Any
 from holdfast.core.context import deadline
 from holdfast.errors import TaskNotFoundError
 from holdfast.store.codec import plain, plain_to_json
+from holdfast.telemetry.causation import caused_by
 from holdfast.workflows.error_document import error_document
 from holdfast.workflows.faults import Faults, Judgement
 
@@ -35,7 +36,7 @@ def main(request: dict[str, Any]) -> None:
             from holdfast.workflows.calling import TaskContext, be_task
 
             be_task(TaskContext(**request["task"]))
-        with deadline(math.inf if seconds is None else seconds):
+        with deadline(math.inf if seconds is None else seconds), caused_by(request.get("cause")):
             value = _call(_named(names, request["name"]), request)
         answer = {"result": plain(value, "result")}
     except BaseException as error:  # SystemExit too: it is the task's error, and must not be taken for a crash

@@ -21,6 +21,7 @@ from holdfast.core.deadline import Deadline
 from holdfast.errors import ConfigurationError, TaskError, TaskTimeoutError, TransientError
 from holdfast.machine.retry import Retry
 from holdfast.store.codec import from_json, plain, to_json
+from holdfast.telemetry.causation import causation_id
 from holdfast.workflows.calling import current_task
 from holdfast.workflows.cancel import current_task_token
 from holdfast.workflows.effects import Effect
@@ -97,6 +98,7 @@ class ProcessIsolation:
             "kwargs": kwargs,
             "seconds": None if left == math.inf else left,
             "task": None if here is None else asdict(replace(here, registry=None)),
+            "cause": causation_id(),
         }
         child = _Child(to_json(request))
         forget = token.when_cancelled(child.kill)

@@ -37,6 +37,8 @@ _DARK: Final = {
     "paper": "#0d1117", "box": "#161b22", "ink": "#e6edf3", "muted": "#9198a1", "line": "#6e7681",
     "good": "#3fb950", "busy": "#58a6ff", "wait": "#bc8cff", "warn": "#d29922", "bad": "#f85149",
 }  # fmt: skip
+TAKEN, OPEN, DEAD = "taken", "open", "dead"
+_EDGES: Final[Mapping[str, list[str]]] = {TAKEN: [], OPEN: ["idle"], DEAD: ["dead"]}
 _FONT: Final = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue','DejaVu Sans',Arial,sans-serif"
 _NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
@@ -126,18 +128,18 @@ def _line(link: Link, way: Sequence[Point], stages: Mapping[str, StageExecution]
         if at < len(spots) - 1:  # it passes a layer of boxes
             path.append(f"L{there + WIDTH:g} {level:.1f}")
             x, y = there + WIDTH, level
-    names = ["edge", "of-line", *(["part"] if link.owner is not None else []), *_liveness(link, stages)]
+    names = ["edge", "of-line", *(["part"] if link.owner is not None else []), *_EDGES[liveness(link, stages)]]
     return f'<path class="{" ".join(names)}" marker-end="url(#tip)" d="{" ".join(path)}"/>'
 
 
-def _liveness(link: Link, stages: Mapping[str, StageExecution]) -> list[str]:
-    """Whether the way was taken, or can still be."""
+def liveness(link: Link, stages: Mapping[str, StageExecution]) -> str:
+    """Whether a way was taken, is open, or is dead: it never can be."""
     source, target = stages[link.source], stages[link.target]
     chosen = source.activated
     never = target.skip_cause in (SkipCause.PRUNED, SkipCause.UPSTREAM_FAILED, SkipCause.JUMPED)
     if never or (chosen is not None and link.owner is None and link.target not in chosen):
-        return ["dead"]
-    return ["idle"] if target.status is S.NOT_STARTED else []
+        return DEAD
+    return OPEN if target.status is S.NOT_STARTED else TAKEN
 
 
 def _box(stage: StageExecution, spot: Point, now: datetime | None) -> str:

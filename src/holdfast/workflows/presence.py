@@ -15,7 +15,7 @@ import logging
 import os
 import socket
 import threading
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import Conflict
@@ -60,6 +60,10 @@ class Presence:
         if self._id is None:
             self._id = new_record_id(self._store.now())
         return self._id
+
+    def about(self) -> dict[str, Any]:
+        """Who we are, for whoever looks: also while we have nothing to do, and no row."""
+        return {"worker": self.id, "host": socket.gethostname(), "pid": os.getpid(), "ttl_s": self._ttl}
 
     @property
     def is_shown(self) -> bool:

@@ -113,6 +113,10 @@ class Reading:
         found = self._store.page(WORKFLOW, where, by="created_at", descending=True, after=_cursor_of(after), limit=most)
         return [_summary(one) for one in found]
 
+    def summary(self, id: str) -> WorkflowSummary:
+        """One workflow as in a list. Raises WorkflowNotFoundError."""
+        return _summary(self._record(id))
+
     def counts(self) -> dict[WorkflowStatus, int]:
         """How many workflows there are of each status; those of which there are none are left out."""
         return {

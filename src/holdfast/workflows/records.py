@@ -215,6 +215,7 @@ class ServingRecord(NamedTuple):
     queues: str
     tasks: str
     versions: str | None  # those whose runs it takes; none: all
+    about: str | None = None  # who it is: host, process, since when, its id when it has work
 
 
 WORKFLOW: Final = Kind(

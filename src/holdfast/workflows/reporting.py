@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from holdfast.machine.workflow import WorkflowStatus
+from holdfast.telemetry.causation import CAUSATION
 from holdfast.telemetry.events import GuardEvent
 from holdfast.telemetry.hub import Hub
+from holdfast.telemetry.tracing import Attributes
 from holdfast.workflows.calling import Call
 from holdfast.workflows.events import FinalizerRan, TaskBegan, TaskSettled, WorkflowMoved, WorkflowsPruned
 from holdfast.workflows.pruning import PruneReport
@@ -20,6 +23,7 @@ _ENDED: Final = {
 }  # fmt: skip
 _CALLED_AGAIN: Final = {"task_retried": "retried", "task_repeated": "repeated", "task_parked": "parked"}
 _MOVES: Final = {"workflow_paused": S.PAUSED, "workflow_resumed": S.RUNNING, "restarted": S.RUNNING}
+Function = Callable[..., Any]
 _ALL: Final = (TaskSettled, WorkflowMoved, FinalizerRan)
 
 
@@ -41,6 +45,18 @@ class Reporter:
             item = call.item
             self._hub.emit(TaskBegan(item.type, call.context.idempotency_key, item.workflow, item.ref, item.attempt))
 
+    def traced(self, call: Call, function: Function) -> Function:
+        """The function of a task, in a span where somebody makes spans: also of a workflow that it asks for."""
+        spans = self._hub.spans
+        if spans is None:
+            return function
+        item, opens = call.item, partial(spans.open, f"task {call.task.name}", call.caused_by)
+        about: dict[str, str | int] = {
+            "workflow.id": item.workflow, "workflow.stage": item.ref, "workflow.task": call.task.name,
+            "workflow.attempt": item.attempt, CAUSATION.name: call.cause,
+        }  # fmt: skip
+        return (_acalled if call.task.is_async else _called)(opens, about, function, call.bred)
+
     def stored(self, run: Run, entries: Iterable[Mapping[str, Any]]) -> None:
         """These entries of a workflow's log are in the store."""
         if self._wants(*_ALL):
@@ -51,6 +67,22 @@ class Reporter:
     def pruned(self, report: PruneReport) -> None:
         if report.pruned:
             self._hub.emit(WorkflowsPruned("", "", report.pruned, sum(report.kept.values())))
+
+
+def _called(opens: Function, about: Attributes, function: Function, bred: Function) -> Function:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with opens(about):
+            return bred(function(*args, **kwargs))
+
+    return call
+
+
+def _acalled(opens: Function, about: Attributes, function: Function, bred: Function) -> Function:
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        with opens(about):
+            return bred(await function(*args, **kwargs))
+
+    return call
 
 
 def _event_of(run: Run, entry: Mapping[str, Any]) -> GuardEvent | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.machine.instances import base_of
@@ -10,6 +10,7 @@ from holdfast.machine.run import Advance, Cleanup, Missing, StageState
 from holdfast.store.codec import from_json, plain_to_json
 from holdfast.store.ids import new_record_id
 from holdfast.store.port import Change, Insert, Store, Swap
+from holdfast.telemetry.causation import CAUSATION_FIELD
 from holdfast.workflows.judging import DataJudge
 from holdfast.workflows.plan import Blueprint
 from holdfast.workflows.records import (
@@ -28,6 +29,9 @@ from holdfast.workflows.records import (
     stage_text,
 )
 
+CAUSED_BY: Final = "caused_by"
+"""In what is told of a workflow: where it comes from."""
+_TELLS_CAUSE: Final = f'"{CAUSED_BY}"'
 AHEAD: Final = 32
 """How many stages are read at once, if they are needed one after the other."""
 
@@ -52,6 +56,7 @@ class Run:
         self._stages = _Stages(self)
         self._records: dict[str, StageRecord] = {}
         self._inputs: dict[str, Any] | None = None
+        self._caused_by: Mapping[str, str] | None = None
         self.judge = DataJudge(blueprint, lambda: self.inputs, self._found, strict=strict)
 
     @property
@@ -69,6 +74,19 @@ class Run:
     def code(self) -> str | None:
         """The code version that it was started with, where one was named."""
         return from_json(self.about).get("code_version") if '"code_version"' in self.about else None
+
+    @property
+    def caused_by(self) -> Mapping[str, str]:
+        """Where it comes from: a causation id, and the headers of a trace, where it was started by what has them."""
+        found = self._caused_by
+        if found is None:
+            found = self._caused_by = from_json(self.about)[CAUSED_BY] if _TELLS_CAUSE in self.about else {}
+        return found
+
+    @property
+    def cause(self) -> str:
+        """The id of what it follows from: its own, when nothing else is known."""
+        return self.caused_by.get(CAUSATION_FIELD) or self.id
 
     def advance(self, now: int) -> Advance:
         """A step of the machine over the states that are here."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.errors import Conflict
 from holdfast.store.codec import from_json, instant, plain_to_json
@@ -22,10 +23,18 @@ _MOST_WORKERS: Final = 1000
 
 
 class Serving:
-    """The row of one worker. `versions` are the code versions whose runs it takes; None: all."""
+    """The row of one worker. `versions` are the code versions whose runs it takes; None: all. `who` says who it is."""
 
-    def __init__(self, store: Store, queues: Sequence[str], versions: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        queues: Sequence[str],
+        versions: Sequence[str] | None,
+        who: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
         self._store = store
+        self._who = who
+        self._since = 0
         self._queues = plain_to_json(list(queues))
         self._versions = None if versions is None else plain_to_json(sorted(versions))
         self._record: ServingRecord | None = None
@@ -33,14 +42,17 @@ class Serving:
     def declare(self, tasks: Iterable[str]) -> None:
         """Say what we can do, unless it was said a moment ago. Raises StoreError."""
         known, now = plain_to_json(sorted(tasks)), self._store.now()
+        self._since = self._since or now
+        about = plain_to_json({**self._who(), "since": self._since})
         old = self._record
-        if old is not None and old.tasks == known and (old.due_at or 0) - now > (COUNTS_S - RENEW_S) * 1e6:
+        is_said = old is not None and (old.tasks, old.about) == (known, about)
+        if old is not None and is_said and (old.due_at or 0) - now > (COUNTS_S - RENEW_S) * 1e6:
             return
         until = now + round(COUNTS_S * 1e6)
         if old is None:
-            new = ServingRecord(new_record_id(now), 1, until, self._queues, known, self._versions)
+            new = ServingRecord(new_record_id(now), 1, until, self._queues, known, self._versions, about)
         else:
-            new = evolve(old, due_at=until, tasks=known)
+            new = evolve(old, due_at=until, tasks=known, about=about)
         try:
             self._store.commit([Insert(SERVING, new) if old is None else Swap(SERVING, old, new)])
         except Conflict:
@@ -81,9 +93,7 @@ class _Offer(NamedTuple):
 def stranded(store: Store, limit: int, workflow: str | None = None) -> list[Stranded]:
     """What no worker can take, what has waited longest first; of all workflows, or of one."""
     now = store.now()
-    rows = store.page(SERVING, (Condition("due_at", ">", now),), by="id", limit=_MOST_WORKERS)
-    offers = [_Offer(_set(one.queues), _set(one.tasks), None if one.versions is None else _set(one.versions))
-              for one in rows]  # fmt: skip
+    offers = _offers(store, now)
     due = (*equal(workflow=workflow), Condition("due_at", "<=", now))
     found: list[tuple[ItemRecord, str]] = []
     for queue, type, code in store.tally(ITEM, ("queue", "type", "code"), due):
@@ -103,9 +113,27 @@ def stranded(store: Store, limit: int, workflow: str | None = None) -> list[Stra
     ]  # fmt: skip
 
 
+def stranded_numbers(store: Store) -> Counter[str]:
+    """How much due work no worker can take, by queue."""
+    now, found = store.now(), Counter[str]()
+    offers = _offers(store, now)
+    due = store.tally(ITEM, ("queue", "type", "code"), (Condition("due_at", "<=", now),))
+    for (queue, type, code), number in due.items():
+        if _why(offers, queue, type, code) is not None:
+            found[queue] += number
+    return found
+
+
 def tidy(store: Store) -> int:
     """Remove the rows of workers that have not renewed them; how many there were."""
     return store.sweep(SERVING, (Condition("due_at", "<=", store.now()),))
+
+
+def _offers(store: Store, now: int) -> list[_Offer]:
+    rows = store.page(SERVING, (Condition("due_at", ">", now),), by="id", limit=_MOST_WORKERS)
+    return [
+        _Offer(_set(one.queues), _set(one.tasks), None if one.versions is None else _set(one.versions)) for one in rows
+    ]
 
 
 def _why(offers: Sequence[_Offer], queue: str, type: str, code: str | None) -> str | None:

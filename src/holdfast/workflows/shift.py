@@ -127,7 +127,7 @@ class Shift:
         self._queues = tuple(queues)
         self._versions = versions
         self._served = () if versions is None else (among("code", tuple(versions)),)
-        self.serving = Serving(store, self._queues, versions)
+        self.serving = Serving(store, self._queues, versions, lambda: self.presence.about())
         # Each look at all queues is so many statements; with nothing to do there is at most one in a second.
         self._idle_s = max(idle_s, len(self._queues) + 1.0)
         self._beat_s = beat_s
@@ -146,8 +146,8 @@ class Shift:
         )  # fmt: skip
         transactions = Transactions(sessions, self._settle_within, self._settled_within)
         self.hands = Hands(
-            self._settling, lambda call: way_of(call, guard, transactions), limits, clock=clock, crew=crew,
-            began=reporter.began, troubled=self.trouble, interrupted=self._interrupted,
+            self._settling, lambda call: reporter.traced(call, way_of(call, guard, transactions)), limits, clock=clock,
+            crew=crew, began=reporter.began, troubled=self.trouble, interrupted=self._interrupted,
             circuit_of=self._circuits.get_circuit,
         )  # fmt: skip
         self._cleaning = Cleaning(
@@ -544,6 +544,8 @@ class Shift:
             self._breed(run, item.ref),
             worker=self.presence.id,
             registry=self._finalizers,
+            cause=run.cause,
+            caused_by=run.caused_by,
         )
 
     def _stage_call(self, item: ItemRecord, run: Run, extras: StageExtras) -> Call:
@@ -560,7 +562,7 @@ class Shift:
         return Call(
             item, self._apart(task), [], {}, self._registry.judge, run.key_of(item.ref, item.at),
             run.blueprint.patches, self._usual, self._breed(run, item.ref), worker=self.presence.id,
-            registry=self._finalizers,
+            registry=self._finalizers, cause=run.cause, caused_by=run.caused_by,
         )  # fmt: skip
 
     def _hook(self, item: ItemRecord) -> None:

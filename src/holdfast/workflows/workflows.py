@@ -11,7 +11,9 @@ from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import TaskError, WorkflowDefinitionError
 from holdfast.store.codec import from_json, to_json
 from holdfast.store.port import Change, Store
+from holdfast.telemetry.causation import CAUSATION_FIELD, causation_id
 from holdfast.telemetry.hub import Hub, default_hub
+from holdfast.telemetry.tracing import current_trace
 from holdfast.workflows.beginning import First, Wanted
 from holdfast.workflows.children import CHILD, SubWorkflow
 from holdfast.workflows.configs import Configs
@@ -34,6 +36,7 @@ from holdfast.workflows.records import STAGE
 from holdfast.workflows.recovery import WorkflowRecovery
 from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.reporting import Reporter
+from holdfast.workflows.run import CAUSED_BY
 from holdfast.workflows.runs import Blueprints
 from holdfast.workflows.schedule import WorkflowSchedule
 from holdfast.workflows.schedules import Schedules
@@ -337,7 +340,7 @@ class Workflows(Operating):
         self.register(*(stage.task for stage in trace.stages.values()))
         for called in trace.workflows.values():
             self.add(called)
-        about: dict[str, Any] = {CONFIG_OF: self.drifting.remember()}
+        about: dict[str, Any] = {CONFIG_OF: self.drifting.remember(), **_origin()}
         code = self.code_version if workflow.version == "1" else workflow.version
         if code is not None:
             about["code_version"] = code
@@ -364,7 +367,7 @@ class Workflows(Operating):
         if self.has_work:
             _check_verifiers(workflow, known)
         about: dict[str, Any] = {"trigger": workflow.trigger.to_document(), "origin": workflow.origin}
-        about[CONFIG_OF] = self.drifting.remember()
+        about |= {CONFIG_OF: self.drifting.remember(), **_origin()}
         if workflow.config_version is not None:
             about["config_version"] = workflow.config_version
         if (code := workflow.code_version or self.code_version) is not None:
@@ -392,6 +395,13 @@ class Workflows(Operating):
     def _wake_workers(self) -> None:
         for worker in tuple(self._workers):
             worker.wake()
+
+
+def _origin() -> dict[str, Any]:
+    """What is told of a workflow that is started here: its cause, and the trace that it is linked to."""
+    cause, trace = causation_id(), current_trace()
+    found = trace if cause is None else {CAUSATION_FIELD: cause, **trace}
+    return {CAUSED_BY: found} if found else {}
 
 
 def _nothing(*_: Any) -> Any:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 import httpx
@@ -16,7 +17,8 @@ import pytest
 from holdfast.errors import PolicyError, ResolverError
 from holdfast.outbox.envelope import CloudEvent
 from holdfast.outbox.operation import RetryAfter
-from holdfast.outbox.publishers.address import AddressRefused, public_and
+from holdfast.outbox.publishers import address
+from holdfast.outbox.publishers.address import VARIABLE, AddressRefused, public_and
 from holdfast.outbox.publishers.signature import new_secret, verify_webhook
 from holdfast.outbox.publishers.webhook import WebhookFailed, WebhookPublisher, WebhookRefused
 from holdfast.testing import ManualClock
@@ -236,6 +238,37 @@ async def test_the_name_stays_in_the_request_when_its_address_is_called(receiver
     await publisher.publish(a_message())
     await publisher.close()
     assert receiver.got[0].headers["host"] == f"localhost:{receiver.port}"
+
+
+async def test_an_operator_can_open_and_close_the_way_for_publishers(receiver: Receiver, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "127.0.0.1")
+    open_way = WebhookPublisher(receiver.url, SECRET, allow_http=True)
+    await open_way.publish(a_message())
+    await open_way.close()
+    monkeypatch.setenv(VARIABLE, "public")
+    closed = WebhookPublisher(receiver.url, SECRET, reach=LOCAL, allow_http=True)
+    with pytest.raises(AddressRefused, match=VARIABLE):
+        await closed.publish(a_message())
+    await closed.close()
+    assert len(receiver.got) == 1
+
+
+async def test_a_name_that_changes_its_address_is_called_where_it_was_checked(receiver: Receiver, monkeypatch):
+    asked: list[str] = []
+
+    async def look_up(host: str, port: int) -> list[Any]:
+        asked.append(host)
+        return [ip_address("127.0.0.1" if len(asked) == 1 else "127.0.0.2")]
+
+    monkeypatch.setattr(address, "_look_up", look_up)
+    url = f"http://rebinding.example:{receiver.port}/"
+    publisher = WebhookPublisher(url, SECRET, reach=LOCAL, allow_http=True)
+    await publisher.publish(a_message())  # the name is in no DNS: a second look-up, by the client, would fail
+    with pytest.raises(AddressRefused):
+        await publisher.publish(a_message())
+    await publisher.close()
+    assert asked == ["rebinding.example"] * 2
+    assert receiver.got[0].headers["host"] == f"rebinding.example:{receiver.port}"
 
 
 async def test_the_reach_is_asked_about_every_request(receiver: Receiver):

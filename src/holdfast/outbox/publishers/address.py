@@ -6,18 +6,22 @@ The address is looked up once, checked, and then connected to, so that a name ca
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
-from holdfast.errors import ResolverError
+from holdfast.errors import PolicyError, ResolverError
 from holdfast.outbox.publishing import PublishError
 
 Address = IPv4Address | IPv6Address
 Reach = Callable[[str, Address], bool]
 """Whether a host may be called at that address."""
 
+VARIABLE: Final = "HOLDFAST_WEBHOOK_REACH"
+_PUBLIC: Final = "public"
+_NO_NAME: Final = frozenset("/:@ ")
 _TRANSLATED: Final = ip_network("64:ff9b::/96")
 
 
@@ -34,23 +38,48 @@ def public_only(host: str, address: Address) -> bool:
 def public_and(*allowed: str) -> Reach:
     """Public addresses, and these hosts, addresses or networks: `public_and("127.0.0.1", "10.0.0.0/8", "hooks.lan")`.
 
-    A name allows whatever address it has.
+    A name allows whatever address it has. Raises PolicyError for what is none of these.
+    """
+    listed = only(*allowed)
+    return lambda host, address: public_only(host, address) or listed(host, address)
+
+
+def only(*allowed: str) -> Reach:
+    """Nothing but these hosts, addresses or networks; a name allows whatever address it has.
+
+    Raises PolicyError for what is none of these.
     """
     names: set[str] = set()
     networks = []
     for one in allowed:
         try:
             networks.append(ip_network(one))
-        except ValueError:
+        except ValueError as error:
+            if not one or _NO_NAME & {*one}:
+                raise PolicyError(f"{one!r} is no host, address or network that webhooks may go to: {error}") from error
             names.add(one.lower())
 
     def reach(host: str, address: Address) -> bool:
-        if host.lower() in names or public_only(host, address):
-            return True
         inner = _inner(address)
-        return any(inner in network for network in networks)
+        return host.lower() in names or any(inner in network for network in networks)
 
     return reach
+
+
+def bounded(reach: Reach | None) -> Reach | None:
+    """What the program asks for, within what the operator allows by HOLDFAST_WEBHOOK_REACH: hosts, addresses and
+    networks, and the word `public`, with commas between. Where the program asks for nothing in particular, all of that.
+
+    Raises PolicyError for what the variable cannot be.
+    """
+    words = [word.strip() for word in os.environ.get(VARIABLE, "").split(",") if word.strip()]
+    if not words:
+        return reach
+    listed = [word for word in words if word.lower() != _PUBLIC]
+    operators = public_and(*listed) if len(listed) < len(words) else only(*listed)
+    if reach is None or reach is public_only:
+        return operators
+    return lambda host, address: operators(host, address) and reach(host, address)
 
 
 async def resolve(host: str, port: int, reach: Reach) -> list[Address]:
@@ -65,7 +94,9 @@ async def resolve(host: str, port: int, reach: Reach) -> list[Address]:
         found = await _look_up(host, port)
     for address in found:
         if not reach(host, address):
-            raise AddressRefused(f"{host} has the address {address}, which a webhook may not go to; see `reach`")
+            raise AddressRefused(
+                f"{host} has the address {address}, which a webhook may not go to; see `reach` and {VARIABLE}"
+            )
     return found
 
 

@@ -11,14 +11,15 @@ from typing import Any, Final
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import MissingExtra, PolicyError, ResolverError
 from holdfast.outbox.operation import RetryAfter
-from holdfast.outbox.publishers.address import Reach, public_only, resolve
+from holdfast.outbox.publishers.address import Reach, bounded, public_only, resolve
 from holdfast.outbox.publishers.lazy import Lazy
 from holdfast.outbox.publishers.signature import keys_of, sign
 from holdfast.outbox.publishing import Message, Mode, PublishError
 from holdfast.outbox.subject import utc
+from holdfast.telemetry.causation import CAUSATION_HEADER
 
 _AGAIN: Final = frozenset({408, 425, 429})
-_TRACE: Final = frozenset({"traceparent", "tracestate"})
+_TRACE: Final = frozenset({"traceparent", "tracestate", CAUSATION_HEADER})
 _SOONEST: Final = timedelta(seconds=1)
 _SHORT: Final = 65_536
 _DRAIN_S: Final = 1.0
@@ -52,7 +53,8 @@ class WebhookPublisher:
 
     `secrets` sign it; to change one, give the new and the old until the receiver knows the new. The structured form is
     signed as a whole; of the binary one the attributes in the headers are not. `reach` says which addresses may be
-    called: without it public ones only. `client` is an `httpx.AsyncClient` that stays the caller's to close.
+    called: without it public ones only, or those that HOLDFAST_WEBHOOK_REACH lists, beyond which nothing goes.
+    `client` is an `httpx.AsyncClient` that stays the caller's to close.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class WebhookPublisher:
         self.name = name
         self._secrets = secrets
         self._headers = dict(headers or {})
-        self._reach = reach
+        self._reach = bounded(reach)
         self._mode: Mode = mode
         self._timeout = timeout
         self._longest_wait = longest_wait

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from holdfast.audit.event import AuditEvent
 from holdfast.errors import ConfigurationError
 from holdfast.machine import saga as machine
-from holdfast.machine.saga import SagaState
+from holdfast.machine.saga import Plan, SagaState
 from holdfast.outbox.events import SagaMoved
 from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.runner_errors import error_name
@@ -72,6 +72,10 @@ class SagaPlace:
         """Whether this process has the definition of a saga, and so can move it."""
         wired = self._wired.get((run.definition, run.version))
         return wired is not None and wired.names == tuple(step.name for step in run.steps)
+
+    def plan_of(self, run: SagaRun) -> Plan | None:
+        """The steps as the definition has them; None if this process does not have it."""
+        return self._wired[run.definition, run.version].plan if self.knows(run) else None
 
     def _find_definition(self, saga: Saga | str) -> Wired:
         """Of a name, the highest version."""

@@ -67,6 +67,8 @@ class Progress:
     def take(self, session: Session, change: Change) -> None:
         """Follow a decision. A payload that cannot be made gives its step up: it must not stop the settle it is in."""
         before, self.record = self.record.state, change.saga
+        if self.headers is None and (change.calls or change.undos):
+            self.headers = self._earlier_headers(session)
         if self.record.state != before:
             self.moved.append(Moved(self.record.state, machine.why(self.record)))
         for name in change.cancels:
@@ -80,6 +82,12 @@ class Progress:
         for name, error in lost:
             idle = self.idle(session)
             self.take(session, machine.on_step_abandoned(self.plan, self.record, name, error, called=False, idle=idle))
+
+    def _earlier_headers(self, session: Session) -> dict[str, str]:
+        """Those that the saga was started with: every entry of it has them."""
+        row = self._outbox.tables.outbox.c
+        found = sa.select(row.headers).where(row.saga_id == self.run.saga_id).limit(1)
+        return session.execute(found).scalar() or {}
 
     def idle(self, session: Session) -> dict[str, bool]:
         """The forward calls that nobody is making, locked; by step, whether they were ever begun.
@@ -179,7 +187,7 @@ class Progress:
             step=name,
             direction=str(direction),
             depends_on=depends_on,
-            headers=self.headers,
+            headers=self.headers or None,
             queue=self._wired.saga.queue,
         )
 

@@ -16,10 +16,12 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from holdfast.audit.event import AuditEvent, JoiningSink
+from holdfast.audit.searching import count_up_to, search
 from holdfast.errors import ConfigurationError
 from holdfast.machine import saga as machine
 from holdfast.machine.saga import CANCELLED, Direction, SagaState, StepRecord, StepState
 from holdfast.outbox.checks import an_id, text
+from holdfast.outbox.draft import origin_headers
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.ids import new_entry_id
 from holdfast.outbox.outbox import Outbox
@@ -30,6 +32,7 @@ from holdfast.outbox.sagas.definition import Saga, Step, Wired
 from holdfast.outbox.sagas.place import Work
 from holdfast.outbox.sagas.progress import Moved, Progress
 from holdfast.outbox.sagas.rows import SagaRun, insert_once, run_of, select_sagas
+from holdfast.outbox.sagas.searching import COUNTED, FoundSagas, SagaFacets, SagaPosition, merged
 from holdfast.outbox.sagas.upkeep import SagaUpkeep
 from holdfast.outbox.settle import Settlement
 from holdfast.outbox.subject import json_value
@@ -38,6 +41,7 @@ from holdfast.telemetry.hub import Hub
 __all__ = ["Saga", "SagaRun", "Sagas", "Step"]
 
 _log: Final = logging.getLogger("holdfast.outbox")
+_RECENT: Final = 200
 _KEYS: Final = UUID("9f1c2f0e-5a0b-5e4c-9d57-6f0a5d1f7f35")
 
 
@@ -132,7 +136,7 @@ class Sagas(SagaUpkeep):
         run = SagaRun(
             saga_id, saga.name, saga.version, SagaState.RUNNING, subject, data, steps, None, now, now, deadline
         )
-        progress = Progress(self.outbox, wired, run, now, headers)
+        progress = Progress(self.outbox, wired, run, now, {**origin_headers(), **(headers or {})})
         progress.take(session, machine.start(wired.plan))
         return progress
 
@@ -154,7 +158,7 @@ class Sagas(SagaUpkeep):
         for progress in self._locked(session, of_sagas):
             there: set[UUID] = set()
             those = of_sagas[progress.run.saga_id]
-            progress.headers = those[0].entry.headers
+            progress.headers = those[0].entry.headers or {}
             for one in those:
                 there |= take_settlement(session, progress, one)
             events += self._write(session, progress, there, entry_id=those[-1].entry.entry_id)
@@ -193,6 +197,57 @@ class Sagas(SagaUpkeep):
                 found = found.where(one == value)
         found = found.order_by(column.started_at, column.saga_id).limit(limit)
         return self.outbox.run(lambda session: tuple(map(run_of, session.execute(found))))
+
+    def search(
+        self,
+        *,
+        state: SagaState | str | None = None,
+        definition: str | None = None,
+        subject_id: str | None = None,
+        after: SagaPosition | None = None,
+        limit: int = 50,
+    ) -> FoundSagas:
+        """A page of sagas, the newest first, however many there are. By definition and subject a part of them is
+        searched at a time, so a page may have few, or none, and yet an `after`.
+
+        Raises ValueError for an unknown state.
+        """
+        wanted = SagaState if state is None else (SagaState(state),)
+        column = self._table.c
+        far = [one == value for one, value in (
+            (column.definition, definition), (column.subject_id, subject_id)) if value is not None]  # fmt: skip
+        order = (column.started_at, column.saga_id)
+
+        def work(session: Session) -> FoundSagas:
+            # There is an index by state and time, and none by time alone.
+            parts = [
+                search(
+                    session, select_sagas(self._table), order, near=[column.state == str(one)], far=far, after=after,
+                    limit=limit,
+                )
+                for one in wanted
+            ]  # fmt: skip
+            return merged([[run_of(row) for row in part.rows] for part in parts], [part.until for part in parts], limit)
+
+        return self.outbox.run(work)
+
+    def facets(self) -> SagaFacets:
+        """How many sagas there are in each state, counted up to `COUNTED`, and of which definitions the newest are."""
+
+        def work(session: Session) -> SagaFacets:
+            column = self._table.c
+            by_state = {
+                str(state): count_up_to(session, COUNTED, column.saga_id, where=[column.state == str(state)])
+                for state in SagaState
+            }
+            names = {saga.name for saga in self.definitions}
+            for state in SagaState:
+                some = sa.select(column.definition).where(column.state == str(state))
+                newest = some.order_by(column.started_at.desc(), column.saga_id.desc()).limit(_RECENT).subquery()
+                names.update(session.execute(sa.select(newest.c.definition).distinct()).scalars())
+            return SagaFacets(by_state, sorted(names))
+
+        return self.outbox.run(work)
 
     def history(self, saga_id: UUID) -> Sequence[OutboxEntry]:
         """The entries of a saga, calls and compensations, in the order in which they were asked for."""

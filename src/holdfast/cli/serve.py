@@ -1,0 +1,104 @@
+"""`holdfast serve`: the console and the API of a store, until it is stopped."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import click
+
+from holdfast.cli.exits import WrongUsage
+from holdfast.cli.output import note, say
+from holdfast.cli.session import Session, pass_session, store_options
+from holdfast.cli.upkeep import Upkeep
+from holdfast.server.run import HOST, PORT
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+LOOK_ONLY: Final = (
+    "without --app the functions of your program are not here: letters and entries can be seen and decided on, "
+    "and its workers replay and call"
+)
+NOBODY: Final = "nobody could sign in; make a user first: holdfast access add-user NAME --role admin"
+_STOP_S: Final = 10.0
+
+
+@click.command()
+@click.option("--host", default=HOST, show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="The port; 0 takes a free one."
+)
+@click.option(
+    "--auth/--no-auth",
+    "required",
+    default=None,
+    help="Whether everybody has to sign in. [default: as soon as there are accounts]",
+)
+@click.option(
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="HOST",
+    help="A name by which it may be asked, such as that of a proxy; can be given again.",
+)
+@click.option("--worker", "works", is_flag=True, help="Do a worker's part here as well.")
+@store_options
+@pass_session
+def serve(session: Session, host: str, port: int, required: bool | None, names: tuple[str, ...], works: bool) -> None:
+    """Serve the console and the API until it is stopped.
+
+    With --app letters are replayed here with the program's functions and handlers; with --url a store is shown without
+    its program. Only this machine can reach it, unless --host says otherwise and somebody can sign in.
+    """
+    from holdfast.server import run
+
+    with stoppable():
+        has_app = session.has_app
+        hold = session.hold(create=has_app)
+        has_accounts = hold.access.has_accounts  # a store that is away, or of another revision, says so now
+        if required and not has_accounts:
+            raise WrongUsage(f"--auth: {NOBODY}")
+
+        def told(url: str) -> None:
+            say(f"Holdfast is at {url}, on {hold.store.url}; Ctrl-C ends it")
+            if not has_app:
+                note(LOOK_ONLY)
+
+        with working(hold, has_app) if works else nullcontext():
+            run.serve(hold, host=host, port=port, required=required, hosts=names, has_program=has_app, told=told)
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """SIGINT and SIGTERM end what is done in it, which is no error."""
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def working(hold: Holdfast, has_app: bool) -> Iterator[None]:
+    """A worker at work meanwhile; without the program it does maintenance only."""
+    worker: Any = hold.worker() if has_app else Upkeep(hold)
+    thread = threading.Thread(target=worker.run, name="holdfast-worker", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        # In a thread as well: what a task does may take longer than whoever stops the server waits.
+        threading.Thread(target=worker.stop, name="holdfast-stop", daemon=True).start()
+        thread.join(_STOP_S)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,102 @@
+"""`create_app(hold)`: the API below `/api/v1`, the figures at `/metrics`, and the console, as one ASGI application.
+
+It can be mounted in another one: `app.mount("/holdfast", create_app(hold))`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.routing import APIRoute
+
+from holdfast import __version__
+from holdfast.access.rights import Identity
+from holdfast.app import Holdfast
+from holdfast.server import console, problems, scrape
+from holdfast.server.identity import Identify
+from holdfast.server.live import Live
+from holdfast.server.problems import Problem
+from holdfast.server.routes import RESOURCES
+from holdfast.server.routing import RIGHT
+from holdfast.server.shields import Limits, protect
+from holdfast.server.trail import Trail
+
+BASE: Final = "/api/v1"
+Authorize = Callable[[Identity, str, Request], bool]
+
+
+def create_app(
+    hold: Holdfast,
+    *,
+    required: bool | None = None,
+    identify: Identify | None = None,
+    authorize: Authorize | None = None,
+    hosts: Sequence[str] = (),
+    limits: Limits | None = None,
+    has_program: bool = True,
+) -> FastAPI:
+    """The application for one Holdfast.
+
+    `required`: everybody has to sign in or send a token; by default so when there are accounts. Without it whoever is
+    on this machine may do everything. `identify(request)` is the program's own answer to who asks, and
+    `authorize(identity, right, request)` may refuse what rights would allow.
+    `hosts` are names by which the server may be asked, besides those of this machine. `has_program` says whether the
+    program's own functions are here, so that letters can be replayed in this process.
+    """
+    app = FastAPI(
+        title="Holdfast", version=__version__, openapi_url=None, docs_url=None, redoc_url=None, lifespan=_lifespan,
+        responses=problems.RESPONSES,
+    )  # fmt: skip
+    state = app.state
+    state.hold, state.trail, state.live = hold, Trail(hold), Live(hold)
+    state.has_program, state.started_at = has_program, datetime.now(UTC)
+    state.authorize = _yes if authorize is None else authorize
+    problems.install(app)
+    for name in RESOURCES:
+        app.include_router(_checked(import_module(f"holdfast.server.routes.{name}").routes), prefix=BASE)
+    app.include_router(_checked(scrape.routes))
+    _describe(app)
+    console.install(app)
+    protect(app, hold.access, required=required, hosts=hosts, identify=identify, limits=limits)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    app.state.live.open()
+    try:
+        yield
+    finally:
+        app.state.live.close()
+
+
+def _yes(identity: Identity, right: str, request: Request) -> bool:
+    return True
+
+
+def _checked(routes: APIRouter) -> APIRouter:
+    """The routes of a resource. Raises TypeError for one that does not say which right it needs."""
+    for route in routes.routes:
+        if not isinstance(route, APIRoute) or RIGHT not in (route.openapi_extra or {}):
+            raise TypeError(
+                f"{getattr(route, 'path', route)} names no right; make it with holdfast.server.routing.Routes"
+            )
+    return routes
+
+
+def _describe(app: FastAPI) -> None:
+    """Name the shape of problems, which every route may answer with, in the OpenAPI document."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = made()
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schemas.setdefault("Problem", Problem.model_json_schema(ref_template="#/components/schemas/{model}"))
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way of extending it

@@ -1,0 +1,157 @@
+"""What has just happened, for pages that are open: rare events of this process, and a word when the store has changed.
+
+Each has a number, so that a page that was away asks for what it missed. Nothing here is on the way of a guarded call:
+calls are not told of, only what becomes of guards, letters, entries and workflows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any, ClassVar, Final, NamedTuple
+
+from holdfast.app import Holdfast
+from holdfast.store.port import Subscription
+from holdfast.telemetry.events import AttemptCompleted, CallCompleted, GuardEvent, LoadShed
+
+KEPT: Final = 1000
+MOST_STREAMS: Final = 100
+_BEAT_S: Final = 15.0
+_TOPICS: Final = {  # what stores call them; the outbox's is `outbox.wake.topic_of`, which needs SQLAlchemy
+    "letters": "letters", "breakers": "breakers", "workflows": "workflows", "outbox holdfast_outbox": "outbox",
+}  # fmt: skip
+_FREQUENT: Final = (CallCompleted, AttemptCompleted, LoadShed)
+
+
+class Message(NamedTuple):
+    """`topic` is what a page listens for: letters, breakers, outbox, workflows, or event."""
+
+    number: int
+    topic: str
+    data: str
+
+
+class Live:
+    """The last messages, and who waits for more."""
+
+    quiet: ClassVar[bool] = True  # or every guarded call would make an event for it
+
+    def __init__(self, hold: Holdfast) -> None:
+        self._hold = hold
+        self._run = secrets.token_hex(8)
+        self._lock = threading.Lock()
+        self._kept: deque[Message] = deque(maxlen=KEPT)
+        self._number = 0
+        self._waiting: set[Callable[[], object]] = set()
+        self._subscriptions: list[Subscription] = []
+        self._is_open = False
+
+    def open(self) -> None:
+        """Begin to listen; again is nothing."""
+        with self._lock:
+            if self._is_open:
+                return
+            self._is_open = True
+        self._hold.telemetry.register(self)
+        for told, topic in _TOPICS.items():
+            self._subscriptions.append(self._hold.store.subscribe(told, self._changed(topic)))
+
+    def close(self) -> None:
+        """Stop listening, and end the streams."""
+        with self._lock:
+            self._is_open = False
+            waiting = tuple(self._waiting)
+        self._hold.telemetry.unregister(self)
+        while self._subscriptions:
+            self._subscriptions.pop().close()
+        for wake in waiting:
+            wake()
+
+    def on_event(self, event: GuardEvent) -> None:
+        """An event of this process."""
+        if not isinstance(event, _FREQUENT):
+            self.tell("event", event.as_dict())
+
+    def tell(self, topic: str, data: Any) -> None:
+        """Send a message to whoever listens."""
+        text = json.dumps(data, default=str)
+        with self._lock:
+            self._number += 1
+            self._kept.append(Message(self._number, topic, text))
+            waiting = tuple(self._waiting)
+        for wake in waiting:
+            wake()
+
+    def since(self, number: int) -> list[Message] | None:
+        """The messages after that one; None if some of them are no longer kept."""
+        with self._lock:
+            if number > self._number or (self._kept and number < self._kept[0].number - 1):
+                return None
+            return [one for one in self._kept if one.number > number]
+
+    def recent(self, limit: int = 100) -> list[dict[str, Any]]:
+        """The last events of this process, the newest first."""
+        with self._lock:
+            found = [one for one in self._kept if one.topic == "event"][-limit:]
+        return [{"number": one.number, **json.loads(one.data)} for one in reversed(found)]
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting) >= MOST_STREAMS
+
+    async def stream(self, last: str | None) -> AsyncIterator[str]:
+        """Server-sent events from after `last`, which is the id of the last one that was seen."""
+        self.open()  # an app that is mounted in another one has no start of its own
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(news.set)
+            except RuntimeError:
+                pass  # the loop has ended, and with it the stream
+
+        number, missed = self._position(last)
+        with self._lock:
+            self._waiting.add(wake)
+        try:
+            yield f"retry: 2000\nevent: {'reset' if missed else 'hello'}\nid: {self._run}-{number}\ndata: {{}}\n\n"
+            while self._is_open:
+                news.clear()
+                found = self.since(number)
+                if found is None:
+                    number = self._number
+                    yield f"event: reset\nid: {self._run}-{number}\ndata: {{}}\n\n"
+                    continue
+                for one in found:
+                    number = one.number
+                    yield f"event: {one.topic}\nid: {self._run}-{one.number}\ndata: {one.data}\n\n"
+                try:
+                    await asyncio.wait_for(news.wait(), _BEAT_S)
+                except TimeoutError:
+                    yield ": still here\n\n"
+        finally:
+            with self._lock:
+                self._waiting.discard(wake)
+
+    def _position(self, last: str | None) -> tuple[int, bool]:
+        """Where to go on, and whether something between was missed: another run of the server, or too long ago."""
+        run, _, number = (last or "").rpartition("-")
+        if not last:
+            return self._number, False
+        if run != self._run or not number.isdecimal() or self.since(int(number)) is None:
+            return self._number, True
+        return int(number), False
+
+    def _changed(self, topic: str) -> Callable[[], None]:
+        def changed() -> None:
+            # A page asks the store what is new; who has been told and has not asked yet needs no second word.
+            with self._lock:
+                if self._kept and self._kept[-1].topic == topic:
+                    return
+            self.tell(topic, {})
+
+        return changed

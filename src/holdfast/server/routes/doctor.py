@@ -1,0 +1,88 @@
+"""What the doctor finds wrong with policies and store, and the rules that it knows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, NamedTuple
+
+from fastapi import Query, Request
+from pydantic import BaseModel
+
+from holdfast.core.redact import redact
+from holdfast.doctor.examine import Diagnosis, examine
+from holdfast.doctor.rules import RULES
+from holdfast.server.problems import invalid
+from holdfast.server.routing import Asking, Routes
+
+routes: Final = Routes("system", prefix="/doctor")
+FRESH_FOR: Final = timedelta(seconds=10)
+NO_PROGRAM: Final = "guards, tasks and operations: this server has no program; start it with --app"
+
+
+class DoctorFinding(BaseModel):
+    """A rule that is broken: where, what is so, why it matters, and what to do about it."""
+
+    rule: str
+    name: str
+    severity: str
+    where: str
+    what: str
+    why: str
+    fix: str
+
+
+class DoctorShown(BaseModel):
+    """What was found, the worst first. `unseen` was not looked at."""
+
+    healthy: bool
+    findings: list[DoctorFinding]
+    unseen: list[str]
+    examined_at: datetime
+    fresh_for_s: float
+
+
+class DoctorRule(BaseModel):
+    """A rule that the doctor knows. Its id stays, whatever becomes of the words."""
+
+    id: str
+    name: str
+    severity: str
+    why: str
+
+
+class DoctorRules(BaseModel):
+    """Every rule that the doctor knows."""
+
+    items: list[DoctorRule]
+
+
+class _Examined(NamedTuple):
+    diagnosis: Diagnosis
+    at: datetime
+
+
+@routes.reads(response_model=DoctorShown)
+def look(
+    asked: Asking,
+    request: Request,
+    ignore: Annotated[list[str] | None, Query(max_length=100, description="Rules to leave out, by id or name.")] = None,
+    fresh: Annotated[bool, Query(description="Look anew, though somebody has just looked.")] = False,
+) -> Any:
+    """What is wrong, and what to do. Looked at anew when the last look is older than a few seconds."""
+    left_out = frozenset(ignore or ())
+    for name in left_out - {name for rule in RULES for name in (rule.id, rule.name)}:
+        raise invalid("unknown_rule", f"there is no rule {redact(name, 100)!r}; see /api/v1/doctor/rules")
+    state = request.app.state
+    seen: _Examined | None = getattr(state, "examined", None)
+    if fresh or seen is None or datetime.now(UTC) - seen.at > FRESH_FOR:
+        seen = state.examined = _Examined(examine(asked.hold), datetime.now(UTC))
+    findings = tuple(one for one in seen.diagnosis.findings if not {one.rule.id, one.rule.name} & left_out)
+    unseen = seen.diagnosis.unseen + (() if state.has_program else (NO_PROGRAM,))
+    kept = Diagnosis(findings, seen.diagnosis.unseen)
+    return {**kept.as_dict(), "unseen": unseen, "examined_at": seen.at, "fresh_for_s": FRESH_FOR.total_seconds()}
+
+
+@routes.reads("/rules", response_model=DoctorRules)
+def rules(asked: Asking) -> Any:
+    """Every rule that the doctor knows."""
+    return {"items": [{"id": one.id, "name": one.name, "severity": one.severity, "why": one.why} for one in RULES]}

@@ -1,0 +1,465 @@
+"""Workflows: find, show, draw and follow them; start, signal, hold, retry, restart, skip, cancel, fork; dead items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Path, Query, Request, Response
+
+from holdfast.access.rights import REVEAL
+from holdfast.errors import DeadLetterError, HoldfastError, WorkflowDefinitionError, WorkflowNotFoundError
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.server.problems import ProblemError, invalid, not_found, refused
+from holdfast.server.routes.workflow_search import filtered, search
+from holdfast.server.routes.workflow_shapes import (
+    Changed,
+    CodeRequest,
+    DeadShown,
+    Facets,
+    ForkRequest,
+    Graph,
+    Guarantees,
+    LogItem,
+    Past,
+    Recovered,
+    RestartRequest,
+    Revealed,
+    RevealRequest,
+    SignalAnswer,
+    SignalRequest,
+    StageShown,
+    StartRequest,
+    StrandedWork,
+    Timeline,
+    WorkflowRow,
+    WorkflowShown,
+)
+from holdfast.server.routing import Asked, Asking, Routes
+from holdfast.server.shapes import After, Id, Limit, MayReason, Page, Reasoned, page_of
+from holdfast.store.codec import instant
+from holdfast.views.plain import masked, plain
+from holdfast.views.workflows import (
+    awaited,
+    by_stage,
+    dead_document,
+    ended_because,
+    entry_document,
+    finalizer_document,
+    lanes_of,
+    stage_document,
+    trouble_of,
+    workflow_document,
+)
+from holdfast.workflows.layers import arranged, links_of
+from holdfast.workflows.model import Workflow
+from holdfast.workflows.picture import liveness, picture
+from holdfast.workflows.reading import WorkflowSummary
+from holdfast.workflows.records import DEFINITION
+from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.workflows import Workflows
+
+routes: Final = Routes("workflows")
+LAST_SEQ: Final = 999_999_999
+MOST_DRAWN: Final = 1000
+"""Stages of a graph that is laid out. Nobody follows the lines of a larger one, and it would take seconds."""
+MOST_TOLD: Final = 5000
+"""Transactions that a timeline is made from."""
+_MOST_NAMES: Final = 1000
+_MOST_STRANDED: Final = 1000
+_MOST_CHILDREN: Final = 50
+_MOST_FINALIZERS: Final = 100
+
+Stage = Annotated[str, Path(min_length=1, max_length=400, description="The name of a stage.")]
+Item = Annotated[str, Path(min_length=1, max_length=500, description="The id of a dead item.")]
+Seq = Annotated[int, Path(ge=0, le=LAST_SEQ, description="The number of a transaction in its log.")]
+
+
+@routes.reads(response_model=Page[WorkflowRow])
+def find(
+    asked: Asking, where: Annotated[dict[str, Any], Depends(filtered)], limit: Limit = 50, after: After = None
+) -> Any:
+    """Workflows, the newest first. Of several conditions a page may find few, or none, and still have a `next`."""
+    found, following = search(asked.hold.workflows, where, limit, after)
+    return {"items": [_row(asked, one) for one in found], "next": following}
+
+
+@routes.reads("/facets", response_model=Facets)
+def facets(asked: Asking) -> Any:
+    """How many workflows there are by status, and which names they have."""
+    flows = asked.hold.workflows
+    made = {one.name for one in asked.hold.store.page(DEFINITION, by="id", limit=_MOST_NAMES)}
+    return {"by_status": flows.counts(), "names": sorted(made | set(flows.known)), "startable": sorted(flows.known)}
+
+
+@routes.reads("/stranded", response_model=list[StrandedWork])
+def stranded(asked: Asking, limit: Limit = 100) -> Any:
+    """Work that is due and that no worker can take, and why; what has waited longest first."""
+    return [plain(one) for one in asked.hold.workflows.stranded(limit=limit)]
+
+
+@routes.reads("/describe", response_model=Guarantees)
+def describe(asked: Asking, name: Annotated[str, Query(min_length=1, max_length=400)]) -> Any:
+    """What a workflow guarantees, by the name that it is known by or by its id."""
+    return _by_program(lambda: asked.hold.workflows.describe(name)).to_document()
+
+
+@routes.reads("/dead", response_model=Page[DeadShown])
+def find_dead(asked: Asking, workflow: str | None = None, limit: Limit = 50, after: After = None) -> Any:
+    """Items and messages that nobody could do anything with, the last one first."""
+    found = asked.hold.workflows.dead.list(workflow or None, after=after, limit=limit + 1)
+    return page_of(found, limit, dead_document, lambda one: one.cursor)
+
+
+@routes.acts("/dead/{item:path}/replay", response_model=Changed)
+def replay_dead(asked: Asking, item: Item, body: MayReason) -> Any:
+    """Have a dead item tried again, from its first attempt."""
+    return _with_dead(asked, item, asked.hold.workflows.dead.replay)
+
+
+@routes.acts("/dead/{item:path}/discard", response_model=Changed)
+def discard_dead(asked: Asking, item: Item, body: Reasoned) -> Any:
+    """Forget a dead item."""
+    return _with_dead(asked, item, asked.hold.workflows.dead.discard)
+
+
+@routes.acts("/dead/{item:path}/reveal", REVEAL, response_model=DeadShown)
+def reveal_dead(asked: Asking, item: Item, body: Reasoned) -> Any:
+    """A dead item as it was kept."""
+    return dead_document(_dead(asked, item), reveal=True)
+
+
+@routes.acts("/finalizers/{finalizer}/run", response_model=Changed)
+def finalize(asked: Asking, finalizer: Annotated[str, Path(min_length=1, max_length=500)], body: MayReason) -> Any:
+    """Have a finalizer that failed or was lost run again, by whichever worker."""
+    try:
+        asked.hold.workflows.finalizers.run_again(finalizer, by=asked.by)
+    except WorkflowNotFoundError:
+        raise not_found("finalizer", finalizer) from None
+    return {"changed": True}
+
+
+@routes.acts("", response_model=WorkflowRow, status_code=201)
+def start(asked: Asking, body: StartRequest, request: Request) -> Any:
+    """Start a workflow that the program of this server has made known. The same key gives the first one that had it."""
+    need_program(request, "start a workflow", "holdfast workflow start")
+    flows = asked.hold.workflows
+    if body.name not in flows.known:
+        raise unknown_name(flows, body.name)
+    args, kwargs = (body.input, {}) if isinstance(body.input, list) else ([], body.input)
+    made = _by_program(lambda: flows.start(body.name, *args, idempotency_key=body.idempotency_key, **kwargs))
+    return _found(asked, made.id)
+
+
+@routes.reads("/{id}", response_model=WorkflowShown)
+def show(asked: Asking, id: Id) -> Any:
+    """One workflow: its stages, the work in hand, what it waits for, and what it guarantees."""
+    flows, now = asked.hold.workflows, instant(asked.hold.store.now())
+    workflow, record = flows.workflow(id), flows.record(id)
+    work = flows.work(id)
+    paused = workflow.paused
+    return {
+        **{name: plain(getattr(workflow, name)) for name in _PLAIN},
+        "reason": record.reason, "created_at": instant(record.created_at), "parent": record.parent,
+        "pipeline": record.pipeline, "place": flows.place(id),
+        "paused": plain(paused), "is_paused": paused is not None and paused.is_paused,
+        "forked_from": None if workflow.forked_from is None else list(workflow.forked_from),
+        "context": masked(plain(workflow.context)), "trigger": masked(plain(workflow.trigger)),
+        "stages": _stage_rows(flows, workflow, now), "work": [plain(one) for one in work],
+        "children": [_row(asked, one) for one in flows.find(parent=id, limit=_MOST_CHILDREN)],
+        "finalizers": [finalizer_document(one) for one in flows.finalizers.find(id, limit=_MOST_FINALIZERS)],
+        "guarantees": flows.get(id).describe().to_document(),
+    }  # fmt: skip
+
+
+_PLAIN: Final = (
+    "id", "name", "application", "type", "status", "version", "start_time", "end_time", "canceled_by", "queue",
+    "priority", "max_concurrent_executions", "idempotency_key", "code_version", "origin", "dead_letter",
+)  # fmt: skip
+
+
+@routes.reads("/{id}/log", response_model=Page[LogItem])
+def log(
+    asked: Asking,
+    id: Id,
+    after: Annotated[int, Query(ge=0, le=LAST_SEQ, description="Only what came after this number.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000, description="How many transactions at most.")] = 100,
+) -> Any:
+    """What happened to a workflow, the first first; `next` is the number to go on after."""
+    found = asked.hold.workflows.log(id, after=after, limit=limit + 1)
+    seqs = sorted({entry.seq for entry in found})
+    last = seqs[limit - 1] if len(seqs) > limit else None
+    items = [entry_document(entry) for entry in found if last is None or entry.seq <= last]
+    return {"items": items, "next": None if last is None else str(last)}
+
+
+@routes.reads("/{id}/at/{seq}", response_model=Past)
+def state_at(asked: Asking, id: Id, seq: Seq) -> Any:
+    """Where a workflow and its stages stood after the transaction of that number; 0: before the first one."""
+    try:
+        return plain(asked.hold.workflows.state_at(id, seq))
+    except ValueError as error:
+        raise ProblemError(404, "seq_not_found", str(error)) from None
+
+
+@routes.reads("/{id}/graph", response_model=Graph)
+def graph(asked: Asking, id: Id) -> Any:
+    """The stages of a workflow, laid out to be drawn."""
+    workflow = asked.hold.workflows.workflow(id)
+    number = len(workflow.stages)
+    shown = {"id": id, "status": workflow.status, "stages": number, "drawn": number <= MOST_DRAWN}
+    return {**shown, **(_drawn(workflow) if number <= MOST_DRAWN else {"nodes": [], "edges": []})}
+
+
+@routes.reads(
+    "/{id}/graph.svg",
+    response_class=Response,
+    responses={200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}, "description": "The picture"}},
+)
+def graph_svg(asked: Asking, id: Id) -> Response:
+    """The same as a picture."""
+    workflow = asked.hold.workflows.workflow(id)
+    if len(workflow.stages) > MOST_DRAWN:
+        raise refused("too_many_stages", f"it has {len(workflow.stages)} stages, and {MOST_DRAWN} can be drawn")
+    drawn = picture(workflow, instant(asked.hold.store.now()))
+    # Opened by itself it is a document of this origin: it may have its own style, and nothing else.
+    policy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+    headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
+    return Response(drawn.encode("utf-8", "replace"), media_type="image/svg+xml", headers=headers)
+
+
+@routes.reads("/{id}/timeline", response_model=Timeline)
+def timeline(asked: Asking, id: Id) -> Any:
+    """What the stages of a workflow spent their time on: calls, waits, further attempts."""
+    flows = asked.hold.workflows
+    version, entries = flows.record(id).version, flows.log(id, limit=MOST_TOLD)
+    complete = not entries or entries[-1].seq >= version
+    lanes = [plain(lane) for lane in lanes_of(entries)]
+    return {"id": id, "now": instant(asked.hold.store.now()), "lanes": lanes, "complete": complete}
+
+
+@routes.reads("/{id}/stages/{stage:path}", response_model=StageShown)
+def show_stage(asked: Asking, id: Id, stage: Stage) -> Any:
+    """One stage: its tasks, what it got and what it left."""
+    return _stage(asked, id, stage, reveal=False)
+
+
+@routes.acts("/{id}/pause", response_model=WorkflowRow)
+def pause(asked: Asking, id: Id, body: MayReason) -> Any:
+    """Hold a workflow: what workers have taken ends, and nothing new begins until it is resumed."""
+    asked.hold.workflows.pause(id, by=asked.by, reason=body.reason)
+    return _found(asked, id)
+
+
+@routes.acts("/{id}/resume", response_model=WorkflowRow)
+def resume(asked: Asking, id: Id, body: MayReason) -> Any:
+    """Let a paused workflow go on."""
+    asked.hold.workflows.resume(id, by=asked.by)
+    return _found(asked, id)
+
+
+@routes.acts("/{id}/cancel", response_model=WorkflowRow)
+def cancel(asked: Asking, id: Id, body: Reasoned) -> Any:
+    """End a workflow: what has not begun will not, and what is under way counts no more."""
+    before = asked.hold.workflows.record(id)
+    if WorkflowStatus(before.status).is_complete:
+        raise refused("ended_already", f"workflow {id} is {before.status} already; only what has not ended is canceled")
+    asked.hold.workflows.cancel(id, body.reason, by=asked.by)
+    return _found(asked, id)
+
+
+@routes.acts("/{id}/retry", response_model=WorkflowRow)
+def retry(asked: Asking, id: Id, body: CodeRequest) -> Any:
+    """Run every stage that has failed again, and what comes after it, with the idempotency keys that it had."""
+    asked.hold.workflows.retry(id, by=asked.by, code_version=body.code_version)
+    return _found(asked, id)
+
+
+@routes.acts("/{id}/recover", response_model=Recovered)
+def recover(asked: Asking, id: Id, body: MayReason) -> Any:
+    """Let a workflow go on in which something is missing, whatever its age. Workers do that by themselves."""
+    asked.hold.workflows.record(id)
+    found = plain(asked.hold.workflows.recovery.recover(id))
+    return {name: found[name] for name in Recovered.model_fields}
+
+
+@routes.acts("/{id}/signal", response_model=SignalAnswer)
+def signal(asked: Asking, id: Id, body: SignalRequest) -> Any:
+    """Send a signal to a workflow. It is kept until a stage waits for it."""
+    taken = asked.hold.workflows.signal(id, body.name, body.value, stage=body.stage, signal_id=body.signal_id)
+    return {"taken": taken}
+
+
+@routes.acts("/{id}/fork", response_model=WorkflowRow, status_code=201)
+def fork(asked: Asking, id: Id, body: ForkRequest, request: Request) -> Any:
+    """Start a new run of a workflow that has ended, from a stage on; what the other steps have left is taken over."""
+    flows = asked.hold.workflows
+    flows.record(id)
+    if body.workflow is not None:
+        need_program(request, "fork with new code", "holdfast workflow fork")
+        if body.workflow not in flows.known:
+            raise unknown_name(flows, body.workflow)
+    made = _by_program(
+        lambda: flows.fork(
+            id, body.stage, context=body.context, workflow=body.workflow, idempotency_key=body.idempotency_key,
+            by=asked.by,
+        )
+    )  # fmt: skip
+    return _found(asked, made.id)
+
+
+@routes.acts("/{id}/reveal", REVEAL, response_model=Revealed)
+def reveal(asked: Asking, id: Id, body: RevealRequest) -> Any:
+    """The input of a workflow as it was kept, and what a stage got and left. What the program masked stays masked."""
+    kept = workflow_document(_without_stages(asked.hold.workflows.workflow(id)), reveal=True)
+    stage = None if body.stage is None else _stage(asked, id, body.stage, reveal=True)
+    return {"context": kept["context"], "trigger": kept["trigger"], "stage": stage}
+
+
+@routes.acts("/{id}/stages/{stage:path}/restart", response_model=WorkflowRow)
+def restart(asked: Asking, id: Id, stage: Stage, body: RestartRequest) -> Any:
+    """Run a stage that has ended again, and everything after it, with new idempotency keys."""
+    asked.hold.workflows.restart(id, stage, by=asked.by, code_version=body.code_version)
+    return _found(asked, id)
+
+
+@routes.acts("/{id}/stages/{stage:path}/skip", response_model=WorkflowRow)
+def skip(asked: Asking, id: Id, stage: Stage, body: Reasoned) -> Any:
+    """Leave a stage out. What comes after it runs all the same."""
+    asked.hold.workflows.skip(id, stage, by=asked.by)
+    return _found(asked, id)
+
+
+@routes.acts("/{id}/stages/{stage:path}/cancel", response_model=WorkflowRow)
+def cancel_stage(asked: Asking, id: Id, stage: Stage, body: Reasoned) -> Any:
+    """End a stage; what comes after it is halted."""
+    asked.hold.workflows.cancel_stage(id, stage, by=asked.by)
+    return _found(asked, id)
+
+
+def need_program(request: Request, what: str, command: str) -> None:
+    """Raises ProblemError where the program's functions are not in this process."""
+    if not request.app.state.has_program:
+        raise refused(
+            "no_program",
+            f"to {what} the functions of its program are needed, and this server has none: "
+            f"serve with --app, or run `{command}` there",
+        )
+
+
+def unknown_name(flows: Workflows, name: str) -> ProblemError:
+    """No workflow can be started by that name."""
+    there = ", ".join(sorted(flows.known)[:20]) or "none"
+    problem = not_found("workflow name", name)
+    return ProblemError(404, problem.error, f"{problem.message}; known are {there}; hold.workflows.add(…) adds one")
+
+
+def _by_program(act: Callable[[], Any]) -> Any:
+    """What comes of functions of the program's, which are given what a client has sent. Raises ProblemError."""
+    try:
+        return act()
+    except WorkflowDefinitionError as error:
+        raise ProblemError(409 if error.code in _TAKEN else 422, error.code, str(error)) from None
+    except HoldfastError:
+        raise
+    except Exception as error:
+        story = f"the workflow does not take this input: {type(error).__name__}: {error}"
+        raise invalid("bad_input", story) from error
+
+
+_TAKEN: Final = frozenset({"key_taken", "id_taken"})
+
+
+def _row(asked: Asked, one: WorkflowSummary) -> dict[str, Any]:
+    place = asked.hold.workflows.place(one.id) if one.status is WorkflowStatus.BUFFERED else None
+    return {**plain(one), "place": place, "cursor": one.cursor}
+
+
+def _found(asked: Asked, id: str) -> dict[str, Any]:
+    return _row(asked, asked.hold.workflows.summary(id))
+
+
+def _stage_rows(flows: Workflows, workflow: Workflow, now: datetime) -> list[dict[str, Any]]:
+    work = by_stage(flows.work(workflow.id))
+    under_way = any(not stage.status.is_complete for stage in workflow.stages) and not workflow.status.is_complete
+    found = flows.stranded(workflow.id, limit=_MOST_STRANDED) if under_way else ()
+    stuck = {one.stage: one.reason for one in found}
+    parents = {stage.id: stage.ref_id for stage in workflow.stages}
+    return [
+        {
+            **_outline(stage, parents),
+            "name": stage.name,
+            "type": stage.type,
+            "after": sorted(stage.requisite_stage_ref_ids),
+            "owner": stage.synthetic_stage_owner,
+            "skip_cause": stage.skip_cause,
+            "waits": plain(awaited(stage, work.get(stage.ref_id, ()), now)),
+            "stranded": stuck.get(stage.ref_id),
+        }
+        for stage in workflow.stages
+    ]
+
+
+def _outline(stage: StageExecution, parents: dict[str, str]) -> dict[str, Any]:
+    return {
+        "ref": stage.ref_id,
+        "status": stage.status,
+        "incarnation": stage.incarnation,
+        "attempts": max((task.attempt for task in stage.tasks), default=0),
+        "start_time": stage.start_time,
+        "end_time": stage.end_time,
+        "part_of": parents.get(stage.parent_stage_id or ""),
+        "note": ended_because(stage) if stage.status.is_complete else trouble_of(stage),
+    }
+
+
+def _stage(asked: Asked, id: str, ref: str, *, reveal: bool) -> dict[str, Any]:
+    flows = asked.hold.workflows
+    workflow = flows.workflow(id)
+    found = next((one for one in workflow.stages if one.ref_id == ref), None)
+    if found is None:
+        raise not_found("stage", ref)
+    rows = _stage_rows(flows, workflow, instant(asked.hold.store.now()))
+    row = next(row for row in rows if row["ref"] == ref)
+    return {**stage_document(found, reveal=reveal), **row, "workflow_id": id}
+
+
+def _without_stages(workflow: Workflow) -> Workflow:
+    workflow.stages = []
+    return workflow
+
+
+def _drawn(workflow: Workflow) -> dict[str, Any]:
+    links = links_of(workflow.stages)
+    layout = arranged((stage.ref_id for stage in workflow.stages), links)
+    parents = {stage.id: stage.ref_id for stage in workflow.stages}
+    stages = {stage.ref_id: stage for stage in workflow.stages}
+    nodes = [{**_outline(stage, parents), "place": layout.places[stage.ref_id]._asdict()} for stage in workflow.stages]
+    edges = [
+        {
+            "source": link.source,
+            "target": link.target,
+            "owner": link.owner,
+            "state": liveness(link, stages),
+            "way": [spot._asdict() for spot in layout.routes[link.source, link.target]],
+        }
+        for link in links
+    ]
+    return {"nodes": nodes, "edges": edges}
+
+
+def _dead(asked: Asked, item: str) -> Any:
+    try:
+        return asked.hold.workflows.dead.show(item)
+    except DeadLetterError:
+        raise not_found("dead item", item) from None
+
+
+def _with_dead(asked: Asked, item: str, act: Callable[[str], None]) -> dict[str, bool]:
+    _dead(asked, item)
+    try:
+        act(item)
+    except DeadLetterError:  # somebody was faster
+        return {"changed": False}
+    return {"changed": True}

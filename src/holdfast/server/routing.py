@@ -1,0 +1,145 @@
+"""Routes, each with the right that it needs. One without a right cannot be written down, so nothing is open by mistake.
+
+What changes something is written into the audit trail before it is done: who, what, on which thing, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from inspect import signature
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel
+
+from holdfast.access.rights import ADMIN, OPERATE, READ, RESOURCES, Identity
+from holdfast.app import Holdfast
+from holdfast.server.problems import RESPONSES, ProblemError
+from holdfast.server.trail import Trail
+
+F = TypeVar("F", bound=Callable[..., Any])
+RIGHT: Final = "x-right"
+"""Where the OpenAPI document says which right a route needs."""
+PUBLIC: Final = "public"
+"""What it says of a route that anybody may ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that is allowed: by whom, and what it is about."""
+
+    hold: Holdfast
+    identity: Identity
+    trail: Trail
+    target: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def by(self) -> str:
+        """Who asks, for records."""
+        return self.identity.name
+
+
+def _asked(request: Request) -> Asked:
+    state = request.app.state
+    target = {name: str(value) for name, value in request.path_params.items()}
+    return Asked(state.hold, request.state.identity, state.trail, target)
+
+
+Asking = Annotated[Asked, Depends(_asked)]
+"""The first parameter of every endpoint."""
+
+
+class Routes(APIRouter):
+    """The routes of one resource, below `/<resource>` unless `prefix` says otherwise."""
+
+    def __init__(self, resource: str, prefix: str | None = None) -> None:
+        if resource not in RESOURCES:
+            raise ValueError(f"there is no resource {resource!r}; add it to holdfast.access.rights.RESOURCES")
+        super().__init__(prefix=f"/{resource}" if prefix is None else prefix, tags=[resource])
+        self.resource = resource
+
+    def reads(self, path: str = "", act: str = READ, method: str = "GET", **options: Any) -> Callable[[F], F]:
+        """An endpoint that changes nothing: for GET, or for POST where the question is too long for an address."""
+        return self._adds(path, method, act, options)
+
+    def acts(self, path: str, act: str = OPERATE, method: str = "POST", **options: Any) -> Callable[[F], F]:
+        """An endpoint that changes something: what it is asked is in the audit trail before it is done.
+
+        `act` is the right that it needs. A body with a field `reason` gives the reason; fields that say what it is
+        about, and are not in the path, are those that its class names in `audited`.
+        """
+
+        def add(function: F) -> F:
+            right = f"{self.resource}:{act}"
+            self._adds(path, method, act, options)(_audited(function, f"{self.resource}.{function.__name__}", right))
+            return function
+
+        return add
+
+    def open(self, path: str, method: str = "GET", **options: Any) -> Callable[[F], F]:
+        """An endpoint that anybody may ask, signed in or not."""
+        return self._adds(path, method, None, options)
+
+    def _adds(self, path: str, method: str, act: str | None, options: dict[str, Any]) -> Callable[[F], F]:
+        right = None if act is None else f"{self.resource}:{act}"
+        needed = [] if right is None else [Depends(_needs(right))]
+
+        def add(function: Any) -> Any:
+            self.add_api_route(
+                path,
+                function,
+                methods=[method],
+                dependencies=[*needed, *options.pop("dependencies", ())],
+                operation_id=f"{self.prefix.strip('/') or self.resource}_{function.__name__}",
+                openapi_extra={RIGHT: PUBLIC if right is None else right},
+                responses={**RESPONSES, **options.pop("responses", {})},
+                **options,
+            )
+            return function
+
+        return add
+
+
+def _needs(right: str) -> Callable[[Request], None]:
+    def check(request: Request) -> None:
+        identity: Identity | None = getattr(request.state, "identity", None)
+        if identity is None:
+            raise ProblemError(
+                401, "unauthorized", "sign in, or send a token: Authorization: Bearer hf_…",
+                headers={"WWW-Authenticate": "Bearer"},
+            )  # fmt: skip
+        if not identity.may(right) or not request.app.state.authorize(identity, right, request):
+            raise ProblemError(
+                403, "forbidden", f"{identity.name} may not do this: it needs the right {right}", {"right": right}
+            )
+
+    return check
+
+
+def _audited(function: Callable[..., Any], act: str, right: str) -> Callable[..., Any]:
+    """The function, noted before it is run and again if it fails."""
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        asked: Asked = kwargs["asked"]
+        bodies = [value for value in kwargs.values() if isinstance(value, BaseModel)]
+        reason = next((str(why) for body in bodies if (why := getattr(body, "reason", None))), "")
+        named = {
+            name: value for body in bodies for name in getattr(body, "audited", ()) if (value := getattr(body, name))
+        }
+        target = {**asked.target, **{name: str(value) for name, value in named.items()}}
+        asked.trail.acted(asked.identity, act, right, target, reason)
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            asked.trail.failed(asked.identity, act, target, error)
+            raise
+
+    if "asked" not in signature(function).parameters:
+        raise TypeError(f"{act} changes something, and must take asked: Asking")
+    return run
+
+
+__all__ = ["ADMIN", "OPERATE", "PUBLIC", "READ", "RIGHT", "Asked", "Asking", "Routes"]

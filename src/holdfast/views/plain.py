@@ -1,0 +1,44 @@
+"""Values in JSON's types: times in ISO 8601 UTC, enums as their values, secrets masked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from holdfast.core.redact import MASK, is_secret_key
+
+
+def iso(at: datetime) -> str:
+    """`2026-01-31T12:00:00.000000Z`: of one width, so that texts sort as times do."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's types; a dataclass by its fields."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, datetime):
+        return iso(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return value
+
+
+def masked(value: Any) -> Any:
+    """Nested data with what secret-sounding keys name masked: also where a program filed it unmasked."""
+    if isinstance(value, dict):
+        return {
+            key: MASK if item is not None and isinstance(key, str) and is_secret_key(key) else masked(item)
+            for key, item in value.items()
+        }
+    return [masked(item) for item in value] if isinstance(value, list) else value
