@@ -1,0 +1,66 @@
+"""A real browser on a real server: the console is built once, each test has a store and a window of its own.
+
+    def test_a_letter_can_be_opened(hold, visit):
+        file(hold)
+        page = visit("/letters")
+        page.get_by_role("link", name="payments").click()
+
+A test of something that is done runs on SQLite and on PostgreSQL: `@both`. Whatever the browser complains of fails the
+test; `visit.allows(404)` names an answer that is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from holdfast import Holdfast
+from holdfast.server import console
+from tests.console import building
+from tests.console.holding import holding
+from tests.console.visiting import ARGUMENTS, CHROMIUM, Visit, server_of
+
+
+@pytest.fixture(scope="session")
+def built() -> Iterator[None]:
+    """The console, built of the sources as they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(console, "STATIC", building.build())
+        yield
+
+
+# Not for the session: while Playwright runs, its event loop would be in the way of other modules' async tests.
+@pytest.fixture(scope="module")
+def browser(built: None) -> Iterator[Browser]:
+    """Debian's Chromium."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def hold(request: pytest.FixtureRequest, tmp_path) -> Iterator[Holdfast]:
+    """A Holdfast on an empty store: SQLite unless the test is marked with `both`."""
+    with holding(getattr(request, "param", "sqlite"), tmp_path) as hold:
+        yield hold
+
+
+@pytest.fixture
+def visit(hold: Holdfast, browser: Browser) -> Iterator[Visit]:
+    """`visit("/letters")` opens a page of the console over `hold`."""
+    with server_of(hold) as url:
+        visit = Visit(browser, url)
+        yield visit
+        visit.end()
+
+
+@pytest.fixture
+def visit_open(hold: Holdfast, browser: Browser) -> Iterator[Visit]:
+    """The same where nobody has to sign in, although there are users."""
+    with server_of(hold, required=False) as url:
+        visit = Visit(browser, url)
+        yield visit
+        visit.end()

@@ -1,0 +1,137 @@
+"""Windows onto the console, and everything that a browser may complain of in them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import uvicorn
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, Response, expect
+from starlette.types import ASGIApp
+
+from holdfast import Holdfast
+from holdfast.server.run import listen, server, url_of
+
+CHROMIUM: Final = "/usr/bin/chromium"
+ARGUMENTS: Final = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+SHADES: Final = ("light", "dark")
+WIDE: Final = {"width": 1280, "height": 800}
+NARROW: Final = {"width": 400, "height": 800}
+_PATIENCE_MS: Final = 15_000
+
+
+@contextmanager
+def server_of(hold: Holdfast, **options: Any) -> Iterator[str]:
+    """The server on a free port of this machine, in a thread; its address."""
+    listening, told, begun = listen(port=0), [], threading.Event()
+
+    def heard(url: str) -> None:
+        told.append(url)
+        begun.set()
+
+    made = server(hold, listening, told=heard, **options)
+    thread = threading.Thread(target=made.run, kwargs={"sockets": [listening]}, name="console-server")
+    thread.start()
+    try:
+        assert begun.wait(30), "the server did not begin"
+        yield told[0]
+    finally:
+        made.should_exit = True
+        thread.join(30)
+        listening.close()
+        assert not thread.is_alive(), "the server did not end"
+
+
+@contextmanager
+def serving(app: ASGIApp) -> Iterator[str]:
+    """Any application on a free port of this machine, in a thread; its address."""
+    listening = listen(port=0)
+    made = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=made.run, kwargs={"sockets": [listening]}, name="console-server")
+    thread.start()
+    try:
+        yield url_of(listening)
+    finally:
+        made.should_exit = True
+        thread.join(30)
+        listening.close()
+
+
+class Visit:
+    """Opens pages of one server: `page = visit("/letters")`. `end` fails on what the browser complained of."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self.url = url
+        self.complaints: list[str] = []
+        self._browser = browser
+        self._contexts: list[BrowserContext] = []
+        self._allowed: set[int] = set()
+
+    def __call__(self, path: str = "/", *, shade: str = "light", **options: Any) -> Page:
+        """A page in a window of its own, once it shows its heading."""
+        page = self.window(shade=shade, **options)
+        page.goto(self.url + path)
+        page.locator("h1, .state h2").first.wait_for()
+        return page
+
+    def window(self, *, shade: str = "light", **options: Any) -> Page:
+        """An empty window that is watched."""
+        options.setdefault("viewport", WIDE)
+        context = self._browser.new_context(
+            color_scheme="dark" if shade == "dark" else "light", reduced_motion="reduce", **options
+        )
+        context.set_default_timeout(_PATIENCE_MS)
+        self._contexts.append(context)
+        page = context.new_page()
+        page.on("console", self._logged)
+        page.on("pageerror", lambda error: self.complaints.append(f"exception: {error}"))
+        page.on("dialog", self._asked)
+        page.on("requestfailed", self._failed)
+        page.on("response", self._answered)
+        return page
+
+    def allows(self, *statuses: int) -> None:
+        """These answers are part of the test."""
+        self._allowed |= set(statuses)
+
+    def end(self) -> None:
+        """Close every window, and say what was wrong in them."""
+        for context in self._contexts:
+            context.close()
+        assert not self.complaints, "the browser complained:\n" + "\n".join(self.complaints)
+
+    def _logged(self, message: ConsoleMessage) -> None:
+        if message.type not in ("error", "warning"):
+            return
+        # Chromium logs every answer that is no success once more; `_answered` has judged it.
+        if not message.text.startswith("Failed to load resource"):
+            self.complaints.append(f"console {message.type}: {message.text} ({message.location.get('url')})")
+
+    def _asked(self, dialog: Dialog) -> None:
+        self.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _failed(self, request: Request) -> None:
+        # A page that is left ends its questions and its stream.
+        if request.failure != "net::ERR_ABORTED":
+            self.complaints.append(f"failed: {request.method} {request.url}: {request.failure}")
+
+    def _answered(self, response: Response) -> None:
+        if response.status >= 400 and response.status not in self._allowed:
+            self.complaints.append(f"{response.status}: {response.request.method} {response.url}")
+
+
+def sticks_out(page: Page) -> int:
+    """By how many pixels the page is wider than its window."""
+    return int(page.evaluate("document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth"))
+
+
+def settled(page: Page) -> None:
+    """Wait until the page shows what it has asked for."""
+    page.locator("main > *").first.wait_for()
+    expect(page.locator(".skeleton")).to_have_count(0, timeout=_PATIENCE_MS)
