@@ -41,11 +41,11 @@ _HOMES = {
     "doctor.rules": "Finding",
     "errors": (
         "AuditIntegrityError BudgetExhausted BulkheadFull BulkheadFullError BulkheadTimeoutError CircuitOpen "
-        "ConcurrencyError ConfigurationError Conflict DeadlineExpired GuardRejected GuardTimeout HoldfastError "
-        "InvalidStateTransitionError MissingExtra OutcomeError PermanentError PolicyError PoolExhausted RateLimited "
-        "ResolverContractError ResolverError SchemaError StoreError StoreUnavailable TaskError TaskNotFoundError "
-        "TaskTimeoutError Throttled TransientError VerificationError WorkflowDefinitionError WorkflowError "
-        "WorkflowNotFoundError"
+        "ConcurrencyError ConfigurationError Conflict DeadLetterError DeadlineExpired GuardRejected "
+        "GuardTimeout HoldfastError InvalidStateTransitionError MissingExtra OutcomeError PermanentError "
+        "PolicyError PoolExhausted RateLimited RecoveryError ResolverContractError ResolverError SchemaError "
+        "StoreError StoreUnavailable TaskError TaskNotFoundError TaskTimeoutError Throttled TransientError "
+        "VerificationError WorkflowDefinitionError WorkflowError WorkflowNotFoundError"
     ),
     "failover.endpoint": "Endpoint",
     "failover.failover": "Failover current_endpoint",
@@ -274,6 +274,7 @@ if TYPE_CHECKING:
     from holdfast.errors import ConcurrencyError as ConcurrencyError
     from holdfast.errors import ConfigurationError as ConfigurationError
     from holdfast.errors import Conflict as Conflict
+    from holdfast.errors import DeadLetterError as DeadLetterError
     from holdfast.errors import DeadlineExpired as DeadlineExpired
     from holdfast.errors import GuardRejected as GuardRejected
     from holdfast.errors import GuardTimeout as GuardTimeout
@@ -285,6 +286,7 @@ if TYPE_CHECKING:
     from holdfast.errors import PolicyError as PolicyError
     from holdfast.errors import PoolExhausted as PoolExhausted
     from holdfast.errors import RateLimited as RateLimited
+    from holdfast.errors import RecoveryError as RecoveryError
     from holdfast.errors import ResolverContractError as ResolverContractError
     from holdfast.errors import ResolverError as ResolverError
     from holdfast.errors import SchemaError as SchemaError

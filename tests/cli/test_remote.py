@@ -139,7 +139,7 @@ def test_workflows_are_steered(run: Run, own: Holdfast, monkeypatch: pytest.Monk
         assert own.workflows.get(failed).status == "TERMINAL"
         monkeypatch.delenv(shop.DOWN)
         assert said("retry", failed) == f"workflow {failed} is RUNNING\n"
-        assert said("skip", failed, "pack") == f"workflow {failed} is RUNNING\n"
+        assert said("skip", failed, "ship") == f"workflow {failed} is RUNNING\n"
         own.workflows.worker().run_once()
         assert said("restart", failed, "charge") == f"workflow {failed} is RUNNING\n"
         run("workflow", "pause", failed, "--json", "--url", at, code=ExitCode.USAGE)

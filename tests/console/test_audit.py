@@ -62,9 +62,9 @@ def test_a_trail_in_order_is_verified_and_says_until_when_and_by_whom(visit: Vis
     expect(chain.get_by_text("never verified")).to_be_visible()
     chain.get_by_role("button", name="Verify").click()
     confirm(page, "Verify", "the month is over")
-    expect(chain.get_by_text("In order: 6 events")).to_be_visible(timeout=20_000)
+    expect(chain.get_by_text("In order: 6 events")).to_be_visible()
     expect(chain).to_contain_text("by local")
-    expect(page.get_by_text("local found 6 events")).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("local found 6 events")).to_be_visible()
 
 
 @both
@@ -77,7 +77,7 @@ def test_a_broken_chain_is_shown_and_explained(visit: Visit, hold: Holdfast) -> 
     page.get_by_role("button", name="Verify").click()
     confirm(page, "Verify")
     alert = page.get_by_role("alert")
-    expect(alert).to_contain_text("1 stream is not as written", timeout=20_000)
+    expect(alert).to_contain_text("1 stream is not as written")
     expect(alert).to_contain_text(str(events[2].event_id))
     expect(alert).to_contain_text("it is not what was written")
     alert.get_by_role("link", name="What that means").click()

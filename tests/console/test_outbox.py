@@ -67,7 +67,7 @@ def test_an_abandoned_entry_is_opened_and_requeued(visit: Visit, calls: Calls) -
     expect(page.locator("h1 + .badge")).to_have_text("pending")
     calls.run()
     assert calls.made == ["mail"]
-    expect(page.locator("h1 + .badge")).to_have_text("succeeded", timeout=15_000)
+    expect(page.locator("h1 + .badge")).to_have_text("succeeded")
 
 
 def test_a_waiting_entry_is_given_up_and_a_payload_revealed_with_a_reason(

@@ -55,7 +55,7 @@ def test_a_stuck_saga_is_resumed_and_completes(visit: Visit, calls: Calls) -> No
     confirm(page, "Resume", "the dock is open")
     expect(page.locator("h1 + .badge")).to_have_text("running")
     calls.run()
-    expect(page.locator("h1 + .badge")).to_have_text("completed", timeout=15_000)
+    expect(page.locator("h1 + .badge")).to_have_text("completed")
 
 
 def test_a_step_is_said_to_be_done_by_hand(visit: Visit, calls: Calls, hold: Holdfast) -> None:
@@ -84,7 +84,7 @@ def test_a_running_saga_is_undone_and_its_data_revealed(visit: Visit, calls: Cal
     expect(page.locator("h1 + .badge")).to_have_text("compensating")
     expect(page.locator('[data-step="reserve"]').get_by_role("link", name="release")).to_be_visible()
     calls.run()
-    expect(page.locator("h1 + .badge")).to_have_text("compensated", timeout=15_000)
+    expect(page.locator("h1 + .badge")).to_have_text("compensated")
 
 
 def test_a_saga_leads_to_its_calls_and_back(visit: Visit, calls: Calls) -> None:

@@ -209,14 +209,14 @@ def test_what_happens_is_on_the_page_without_a_reload(hold, visit):
     page = visit("/letters")
     expect(page.locator("[data-live=live]")).to_be_visible()
     hold.letters.create_many([{"domain": "just.now", "failure_type": "X", "error_message": "x"}], wake=True)
-    expect(page.get_by_text("just.now").first).to_be_visible(timeout=4000)
+    expect(page.get_by_text("just.now").first).to_be_visible()
 
 
 def test_what_nobody_tells_of_is_there_a_little_later(hold, visit):
     page = visit("/letters")
     expect(page.locator("[data-live=live]")).to_be_visible()
     file(hold, domain="in.silence")
-    expect(page.get_by_text("in.silence").first).to_be_visible(timeout=15_000)
+    expect(page.get_by_text("in.silence").first).to_be_visible()
 
 
 def _hide(page: Page, is_hidden: bool) -> None:

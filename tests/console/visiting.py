@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -22,7 +22,9 @@ ARGUMENTS: Final = [
 SHADES: Final = ("light", "dark")
 WIDE: Final = {"width": 1280, "height": 800}
 NARROW: Final = {"width": 400, "height": 800}
-_PATIENCE_MS: Final = 15_000
+_PATIENCE_MS: Final = 30_000  # a busy machine is slow; what is waited for comes at once on any other
+
+expect.set_options(timeout=_PATIENCE_MS)
 
 
 @contextmanager
@@ -73,10 +75,11 @@ class Visit:
         self._allowed: set[int] = set()
 
     def __call__(self, path: str = "/", *, shade: str = "light", **options: Any) -> Page:
-        """A page in a window of its own, once it shows its heading."""
+        """A page in a window of its own, once it shows its heading and what it has asked for first."""
         page = self.window(shade=shade, **options)
         page.goto(self.url + path)
         page.locator("h1, .state h2").first.wait_for()
+        expect(page.locator(".skeleton")).to_have_count(0)
         return page
 
     def window(self, *, shade: str = "light", **options: Any) -> Page:
@@ -134,4 +137,13 @@ def sticks_out(page: Page) -> int:
 def settled(page: Page) -> None:
     """Wait until the page shows what it has asked for."""
     page.locator("main > *").first.wait_for()
-    expect(page.locator(".skeleton")).to_have_count(0, timeout=_PATIENCE_MS)
+    expect(page.locator(".skeleton")).to_have_count(0)
+
+
+def comes_true(page: Page, holds: Callable[[], bool]) -> None:
+    """Wait until it holds: for what `expect` has no word for."""
+    for _ in range(_PATIENCE_MS // 50):
+        if holds():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("it did not come true")

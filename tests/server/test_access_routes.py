@@ -16,7 +16,7 @@ from holdfast.access.access import PER_ADDRESS, PER_NAME
 from holdfast.access.rights import RIGHTS
 from holdfast.server.api import create_app
 from holdfast.testing.clock import ManualClock
-from tests.server.clients import API, ELSEWHERE, PASSWORD, client_of, holding, sign_in
+from tests.server.clients import API, ELSEWHERE, PASSWORD, app_of, client_of, holding, sign_in
 
 OTHER = "staple staple staple"
 
@@ -272,3 +272,21 @@ def test_the_trail_says_who_gave_what_to_whom_and_no_secret(root: TestClient, ho
     assert (added["on_scopes"], added["reason"]) == ("letters:*", "nightly replays")
     assert secret.rpartition("_")[2] not in str(rows)
     assert OTHER not in str(rows)
+
+
+def test_who_may_decide_about_accounts_only_cannot_get_every_right_by_way_of_a_user(tmp_path):
+    with holding(tmp_path) as hold:
+        hold.access.add_user("root", PASSWORD, "admin")
+        hold.access.add_user("vic", PASSWORD, "viewer")
+        _, secret = hold.access.create_token("clerk", ["access:admin", "access:read"])
+        clerk = client_of(app_of(hold, required=True), token=secret)
+        for path, body in (
+            ("users/eve", {"password": PASSWORD, "role": "admin"}),
+            ("users/vic/role", {"role": "admin"}),
+            ("users/root/password", {"password": f"{PASSWORD} two"}),
+            ("users/root/disable", {"force": True}),
+            ("users/root/remove", {"force": True}),
+        ):
+            answer = clerk.post(f"{API}/access/{path}", json=body)
+            assert (answer.status_code, answer.json()["error"]) == (403, "access_beyond_rights"), path
+        assert [user.name for user in hold.access.users()] == ["root", "vic"]

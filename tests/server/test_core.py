@@ -118,6 +118,42 @@ def test_a_store_without_a_trail_leaves_a_line_in_the_log(ask, caplog):
         assert client.get("status").json()["audited"] == "log"
 
 
+def test_the_line_is_written_also_where_nobody_has_set_logging_up(ask, monkeypatch):
+    lines: list[str] = []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    log = logging.getLogger("holdfast.audit")
+    monkeypatch.setattr(log, "handlers", [Kept()])
+    monkeypatch.setattr(log, "level", logging.NOTSET)
+    monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)
+    log.manager._clear_cache()
+    with Holdfast("memory://", background=False, telemetry=Hub()) as hold:
+        letter = hold.letters.create(domain="mail", failure_type="X")
+        assert ask(hold).post(f"letters/{letter.id}/resolve", json={"reason": "by hand"}).status_code == 200
+    assert "operator_acted by local" in lines[0]
+    log.manager._clear_cache()
+
+
+def test_a_program_that_says_who_asks_lets_nobody_else_in(hold):
+    stranger = client_of(app_of(hold, identify=lambda request: None))
+    assert stranger.get(f"{API}/letters").status_code == 401
+
+
+def test_who_is_unknown_is_not_told_what_is_wrong_with_the_store(hold):
+    app = app_of(hold, required=True)
+
+    def away(text: str) -> None:
+        raise StoreUnavailable("postgresql://secret-host is away")
+
+    hold.access.identify_token = away
+    answer = client_of(app, token="hf_a_b").get(f"{API}/letters")
+    assert answer.status_code == 503
+    assert "secret-host" not in answer.text
+
+
 @pytest.mark.parametrize(
     ("raised", "status", "error"),
     [

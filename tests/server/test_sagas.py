@@ -162,7 +162,7 @@ def test_a_step_is_resolved_by_hand_with_a_reason(calls: Calls, client: TestClie
         for one in client.get("audit", params={"type": "operator_acted"}).json()["items"]
         if "courier" in one["says"] and one["payload"]["act"] == "sagas.resolve"
     ][:1]
-    assert said == f"local asked to resolve saga {id}: shipped by courier"
+    assert said == f"local asked to resolve saga {id} step ship: shipped by courier"
 
 
 def test_without_the_program_sagas_are_seen_and_left_alone(

@@ -103,7 +103,7 @@ export interface paths {
         put?: never;
         /**
          * Add User
-         * @description A new user, who can sign in at once.
+         * @description A new user, who can sign in at once, and can do no more than who asks for it.
          */
         post: operations["access_add_user"];
         delete?: never;

@@ -1,8 +1,8 @@
 /** The keyboard: `/` filters, `g` and a letter goes, `?` explains. Nothing happens while somebody types. */
-import { useEffect, useRef } from "react";
+import { useLayoutEffect, useRef } from "react";
 import { SCREENS } from "@/app/screens";
 
-const PATIENCE = 1200;
+const PATIENCE = 3000;
 
 export const KEYS: readonly (readonly [keys: string, does: string])[] = [
   ["/", "filter what is shown"],
@@ -24,7 +24,7 @@ interface Acts {
 export function useKeys(acts: Acts): void {
   const latest = useRef(acts);
   latest.current = acts;
-  useEffect(() => {
+  useLayoutEffect(() => {
     let gone = 0;
     const pressed = (event: KeyboardEvent) => {
       if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {

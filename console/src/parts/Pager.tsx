@@ -1,5 +1,5 @@
 import { useLocation, useNavigate } from "@tanstack/react-router";
-import { useEffect, useRef } from "react";
+import { useLayoutEffect, useRef } from "react";
 import { isTyping } from "@/app/keys";
 import { useUrl } from "@/app/url";
 import { Button } from "@/parts/Button";
@@ -32,7 +32,7 @@ export function Pager({ next, shown, total }: { next: string | null | undefined;
 
   const latest = useRef({ forth, back });
   latest.current = { forth, back };
-  useEffect(() => {
+  useLayoutEffect(() => {
     const pressed = (event: KeyboardEvent) => {
       if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector("dialog[open]")) return;
       if (event.key === "n") latest.current.forth?.();

@@ -1,6 +1,6 @@
 import "@/parts/table.css";
 import { type ColumnDef, flexRender, getCoreRowModel, type RowSelectionState, useReactTable } from "@tanstack/react-table";
-import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+import { type ReactNode, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { Go, useGo } from "@/app/Go";
 import { isTyping } from "@/app/keys";
 
@@ -151,7 +151,8 @@ function Tick({ label, checked, some = false, change }: { label: string; checked
 function useWalk(count: number, at: number, move: (at: number) => void, act: (key: "x" | "Enter") => void): void {
   const latest = useRef({ count, at, move, act });
   latest.current = { count, at, move, act };
-  useEffect(() => {
+  // Before the rows are painted: who sees them can walk them.
+  useLayoutEffect(() => {
     const pressed = (event: KeyboardEvent) => {
       const now = latest.current;
       if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector("dialog[open]")) return;

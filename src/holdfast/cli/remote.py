@@ -28,6 +28,10 @@ class Remote:
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
+        if "@" in urlsplit(url).netloc:
+            raise WrongUsage(
+                f"the address of a server holds no user and no password; set {TOKEN}, or give --token-file"
+            )
         self.url = url.rstrip("/")
         self._token = token
         self._csrf: str | None = None

@@ -17,7 +17,6 @@ from holdfast.cli.times import ago, stamp
 from holdfast.machine.saga import CANCELLED, SagaState
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.sagas.sagas import SagaRun, Sagas
-from holdfast.views.plain import masked
 from holdfast.views.sagas import call_document, saga_document
 
 _SAGAS: Final = (
@@ -54,7 +53,7 @@ def list_sagas(
     """Show sagas, the oldest first."""
     found = session.sagas.find(state=state, definition=definition, subject_id=subject, limit=limit)
     if as_json:
-        document({"sagas": [saga_document(run) for run in found]})
+        document({"sagas": [saga_document(run, session.sagas) for run in found]})
     elif found:
         now = session.now()
         table(_SAGAS, [_row(run, now) for run in found])
@@ -73,7 +72,7 @@ def show(session: Session, id: str, as_json: bool) -> None:
     run = _find(sagas, id)
     entries = sagas.history(run.saga_id)
     if as_json:
-        document({**saga_document(run), "entries": [call_document(entry) for entry in entries]})
+        document({**saga_document(run, sagas), "entries": [call_document(entry) for entry in entries]})
         return
     facts([
         ("id", str(run.saga_id)),
@@ -84,7 +83,7 @@ def show(session: Session, id: str, as_json: bool) -> None:
         ("started", stamp(run.started_at)),
         ("changed", stamp(run.changed_at)),
         ("deadline", stamp(run.deadline_at)),
-        ("data", masked(run.data)),
+        ("data", saga_document(run, sagas)["data"]),
     ])  # fmt: skip
     heading("steps")
     table(_STEPS, [(step.name, step.state, step.error) for step in run.steps])
@@ -158,7 +157,7 @@ def _known(sagas: Sagas, id: str) -> SagaRun:
 def _tell(sagas: Sagas, id: str, as_json: bool) -> None:
     run = _find(sagas, id)
     if as_json:
-        document(saga_document(run))
+        document(saga_document(run, sagas))
     elif run.state == SagaState.RUNNING and run.reason is not None:
         say(f"saga {id} is undone if its pivot, which is being called, does not succeed")
     else:

@@ -43,8 +43,9 @@ def create_app(
     """The application for one Holdfast.
 
     `required`: everybody has to sign in or send a token; by default so when there are accounts. Without it whoever is
-    on this machine may do everything. `identify(request)` is the program's own answer to who asks, and
-    `authorize(identity, right, request)` may refuse what rights would allow.
+    on this machine may do everything. `identify(request)` is the program's own answer to who asks; whom it does not
+    know has to sign in, unless `required=False` says otherwise. `authorize(identity, right, request)` may refuse what
+    rights would allow.
     `hosts` are names by which the server may be asked, besides those of this machine. `has_program` says whether the
     program's own functions are here, so that letters can be replayed in this process.
     """
@@ -62,6 +63,8 @@ def create_app(
     app.include_router(_checked(scrape.routes))
     _describe(app)
     console.install(app)
+    if identify is not None and required is None:
+        required = True  # a program that says who asks does not mean: or anybody on this machine
     protect(app, hold.access, required=required, hosts=hosts, identify=identify, limits=limits)
     return app
 

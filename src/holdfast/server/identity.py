@@ -6,6 +6,7 @@ A request that shows a token is judged by the token alone. One that comes throug
 from __future__ import annotations
 
 import ipaddress
+import logging
 import secrets
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -21,6 +22,7 @@ from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import HoldfastError
 from holdfast.server.problems import answer, translated
 
+_LOG: Final = logging.getLogger("holdfast.server")
 LOCAL: Final = Identity("local", ROLES[Role.ADMIN], "loopback")
 COOKIE: Final = "holdfast"
 SECURE_COOKIE: Final = f"__Host-{COOKIE}"
@@ -73,7 +75,9 @@ class Identifier:
         except HoldfastError as error:  # no route is there yet that would translate it
             found = translated(error)
             assert found is not None
-            await answer(found.status, found.error, found.message, headers=found.headers)(scope, receive, send)
+            _LOG.warning("nobody could be identified: %s", found.message)
+            told = "who asks cannot be found out now; the server's log says why"  # not to somebody unknown
+            await answer(found.status, found.error, told, headers=found.headers)(scope, receive, send)
             return
         # A state of its own: what an application around this one keeps there is not ours.
         known = {**caller._asdict(), "sign_in_required": self._required is True}

@@ -97,7 +97,7 @@ class HeaderShield:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
-                    headers[name] = value
+                    headers.setdefault(name, value)  # a route may be stricter
                 if path_of(scope).startswith("/api"):
                     headers["Cache-Control"] = "no-store"
             await send(message)
@@ -207,17 +207,17 @@ class SizeShield:
         await self._app(scope, receive_again, send)
 
     async def _read(self, receive: Receive) -> list[Message] | None:
-        """The whole body, so that nothing begins before it is known to fit; None if it does not."""
-        messages: list[Message] = []
-        size = 0
+        """The whole body, as one message, so that nothing begins before it is known to fit; None if it does not."""
+        body = bytearray()
         while True:
             message = await receive()
-            messages.append(message)
-            size += len(message.get("body", b""))
-            if size > self._most:
+            if message["type"] != "http.request":
+                return [message]
+            body += message.get("body", b"")
+            if len(body) > self._most:
                 return None
-            if message["type"] != "http.request" or not message.get("more_body", False):
-                return messages
+            if not message.get("more_body", False):
+                return [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
 
 def _bare(host: str) -> str:

@@ -63,6 +63,7 @@ class Trail:
     def _write(self, kind: AuditEventType, identity: Identity, act: str, facts: Mapping[str, str]) -> None:
         payload: dict[str, str | int | bool] = {"act": act, "via": identity.via, **facts}
         if self._sink is None:
+            _make_heard()
             _LOG.info("%s by %s: %s", kind.value, identity.name, payload)
         else:
             self._sink.append(
@@ -72,3 +73,11 @@ class Trail:
 
 def _text(value: str) -> str:
     return redact(clean_text(value), _LONGEST)
+
+
+def _make_heard() -> None:
+    """A line that no handler takes, or that the root's level drops, would be no record: then it goes to stderr."""
+    if not _LOG.isEnabledFor(logging.INFO):
+        _LOG.setLevel(logging.INFO)
+    if not _LOG.hasHandlers():
+        _LOG.addHandler(logging.StreamHandler())

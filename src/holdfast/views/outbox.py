@@ -24,9 +24,7 @@ def entry_document(entry: OutboxEntry, operations: OperationRegistry, *, reveal:
     if reveal:
         return shown
     hides = operations.is_sensitive(str(entry.operation))
-    shown |= {
-        name: _hidden(shown[name]) if hides else redact_value(shown[name], None) for name in ("payload", "result")
-    }
+    shown |= {name: hidden(shown[name]) if hides else redact_value(shown[name], None) for name in ("payload", "result")}
     corrections = [{**one, "value": MASK} for one in shown["corrections"]]
     return {**shown, "corrections": corrections, "headers": redact_value(shown["headers"], None)}
 
@@ -48,10 +46,10 @@ def by_status(numbers: Counter[OutboxStatus]) -> dict[str, int]:
     return {str(status): numbers[status] for status in OutboxStatus}
 
 
-def _hidden(value: Any) -> Any:
+def hidden(value: Any) -> Any:
     """The names in nested data, and none of the values."""
     if isinstance(value, dict):
-        return {key: _hidden(item) for key, item in value.items()}
+        return {key: hidden(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_hidden(item) for item in value]
+        return [hidden(item) for item in value]
     return None if value is None else MASK

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.machine.saga import StepRecord
 from holdfast.outbox.entry import OutboxEntry
+from holdfast.outbox.sagas.place import SagaPlace
 from holdfast.outbox.sagas.rows import SagaRun
+from holdfast.views.outbox import hidden
 from holdfast.views.plain import masked, plain
 
 _CALL: Final = (
@@ -15,18 +16,13 @@ _CALL: Final = (
 )  # fmt: skip
 
 
-def saga_document(run: SagaRun, *, reveal: bool = False) -> dict[str, Any]:
-    """The saga with its steps; `reveal` leaves its data and their results as they were kept."""
-    return {
-        **plain(run),
-        "data": run.data if reveal else masked(run.data),
-        "steps": [step_document(step, reveal=reveal) for step in run.steps],
-    }
-
-
-def step_document(step: StepRecord, *, reveal: bool = False) -> dict[str, Any]:
-    """A step: where it stands, and what its call gave."""
-    return {**plain(step._asdict()), "result": step.result if reveal else masked(step.result)}
+def saga_document(run: SagaRun, sagas: SagaPlace, *, reveal: bool = False) -> dict[str, Any]:
+    """The saga with its steps. Of one whose operations are sensitive, and of one that is not known here, only the names
+    in its data and results are shown, as of its entries; `reveal` leaves them as they were kept.
+    """
+    mask = plain if reveal else hidden if sagas.is_sensitive(run) else masked
+    steps = [{**plain(step._asdict()), "result": mask(step.result)} for step in run.steps]
+    return {**plain(run), "data": mask(run.data), "steps": steps}
 
 
 def call_document(entry: OutboxEntry) -> dict[str, Any]:

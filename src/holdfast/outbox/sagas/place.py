@@ -73,6 +73,10 @@ class SagaPlace:
         wired = self._wired.get((run.definition, run.version))
         return wired is not None and wired.names == tuple(step.name for step in run.steps)
 
+    def is_sensitive(self, run: SagaRun) -> bool:
+        """Whether its data are nobody's to read: of one that this process does not know, too."""
+        return not self.knows(run) or self._wired[run.definition, run.version].sensitive
+
     def plan_of(self, run: SagaRun) -> Plan | None:
         """The steps as the definition has them; None if this process does not have it."""
         return self._wired[run.definition, run.version].plan if self.knows(run) else None

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from holdfast.access.passwords import LONGEST, SHORTEST
 from holdfast.access.refusals import AccessRefused, Refusal
-from holdfast.access.rights import ACTS, ADMIN, RESOURCES, RIGHTS, ROLES, Role, grants
+from holdfast.access.rights import ACTS, ADMIN, RESOURCES, RIGHTS, ROLES, Role, covers, grants
 from holdfast.access.tokens import LIFE, LONGEST_LIFE
 from holdfast.errors import PolicyError
 from holdfast.server.problems import ProblemError, invalid, not_found
@@ -147,7 +147,8 @@ def user(asked: Asking, name: Name) -> Any:
 
 @routes.acts("/users/{name}", ADMIN, response_model=UserShown, status_code=201)
 def add_user(asked: Asking, name: NewName, body: NewUser) -> Any:
-    """A new user, who can sign in at once."""
+    """A new user, who can sign in at once, and can do no more than who asks for it."""
+    _refuse_more(asked, body.role)
     with _refusals("user"):
         made = asked.hold.access.add_user(name, body.password, body.role, by=asked.by)
     _note(asked, "user_added", body.reason, name=name, role=body.role)
@@ -157,6 +158,7 @@ def add_user(asked: Asking, name: NewName, body: NewUser) -> Any:
 @routes.acts("/users/{name}/password", ADMIN, response_model=UserShown)
 def set_password(asked: Asking, name: Name, body: NewPassword) -> Any:
     """Give a user another password, and end their sessions."""
+    _refuse_more(asked, _role_of(asked, name))
     with _refusals("user"):
         return plain(asked.hold.access.set_password(name, body.password, by=asked.by))
 
@@ -164,6 +166,7 @@ def set_password(asked: Asking, name: Name, body: NewPassword) -> Any:
 @routes.acts("/users/{name}/role", ADMIN, response_model=UserShown)
 def set_role(asked: Asking, name: Name, body: NewRole) -> Any:
     """Give a user another role, and end their sessions."""
+    _refuse_more(asked, body.role, _role_of(asked, name))
     with _refusals("user"):
         changed = asked.hold.access.set_role(name, body.role, by=asked.by, force=body.force)
     _note(asked, "role_given", body.reason, name=name, role=body.role)
@@ -173,6 +176,7 @@ def set_role(asked: Asking, name: Name, body: NewRole) -> Any:
 @routes.acts("/users/{name}/disable", ADMIN, response_model=UserGone)
 def disable(asked: Asking, name: Name, body: Forced) -> Any:
     """Let a user sign in no more, and end their sessions. Tokens that they made go on, and are named."""
+    _refuse_more(asked, _role_of(asked, name))
     with _refusals("user"):
         gone = asked.hold.access.disable(name, by=asked.by, force=body.force)
     return {**plain(gone), "live_tokens": _live_tokens(asked, name)}
@@ -181,6 +185,7 @@ def disable(asked: Asking, name: Name, body: Forced) -> Any:
 @routes.acts("/users/{name}/enable", ADMIN, response_model=UserShown)
 def enable(asked: Asking, name: Name, body: MayReason) -> Any:
     """Let a user sign in again."""
+    _refuse_more(asked, _role_of(asked, name))
     with _refusals("user"):
         return plain(asked.hold.access.enable(name, by=asked.by))
 
@@ -188,6 +193,7 @@ def enable(asked: Asking, name: Name, body: MayReason) -> Any:
 @routes.acts("/users/{name}/remove", ADMIN, response_model=UserGone)
 def remove_user(asked: Asking, name: Name, body: Forced) -> Any:
     """Take a user away. Tokens that they made go on, and are named."""
+    _refuse_more(asked, _role_of(asked, name))
     with _refusals("user"):
         gone = asked.hold.access.remove_user(name, by=asked.by, force=body.force)
     return {**plain(gone), "live_tokens": _live_tokens(asked, name)}
@@ -215,6 +221,20 @@ def revoke_token(asked: Asking, id: Name, body: MayReason) -> Any:
     """End a token, for good and at once."""
     with _refusals("token"):
         return _token(asked, asked.hold.access.revoke_token(id, by=asked.by))
+
+
+def _refuse_more(asked: Asked, *roles: Role | None) -> None:
+    """Raises ProblemError where one of the roles can do what who asks cannot: nobody decides about those above them."""
+    scopes = {scope for role in roles if role is not None for scope in ROLES[role]}
+    beyond = sorted(scope for scope in scopes if not covers(asked.identity.scopes, scope))
+    if beyond:
+        told = f"{asked.by} has not got {', '.join(beyond)}, and cannot decide about who has"
+        raise ProblemError(403, "access_beyond_rights", told)
+
+
+def _role_of(asked: Asked, name: str) -> Role | None:
+    found = asked.hold.access.user(name)
+    return None if found is None else Role(found.role)
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def find(
         state=state, definition=definition, subject_id=subject_id, limit=limit, after=cursor_after(after)
     )
     return {
-        "items": [saga_document(run) for run in found.sagas],
+        "items": [saga_document(run, asked.hold.sagas) for run in found.sagas],
         "next": None if found.after is None else cursor_text(found.after),
     }
 
@@ -145,7 +145,7 @@ def show(asked: Asking, id: UUID) -> Any:
     """One saga: its steps, every call that was asked for, and what can be done now."""
     sagas, run = asked.hold.sagas, _find(asked, id)
     plan = {step.name: step for step in sagas.plan_of(run) or ()}
-    shown = saga_document(run)
+    shown = saga_document(run, sagas)
     known = bool(plan)
     steps = [{**step, **_planned(run, plan.get(step["name"]), step)} for step in shown["steps"]]
     return {
@@ -163,7 +163,7 @@ def cancel(asked: Asking, id: UUID, body: Reasoned) -> Any:
     _known(asked, id)
     if not asked.hold.sagas.cancel(id):
         raise refused("cannot_cancel", f"saga {id} cannot be undone: it is {_find(asked, id).state}, or past its pivot")
-    return saga_document(_find(asked, id))
+    return saga_document(_find(asked, id), asked.hold.sagas)
 
 
 @routes.acts("/{id}/resume", response_model=Saga)
@@ -172,7 +172,7 @@ def resume(asked: Asking, id: UUID, body: MayReason) -> Any:
     _known(asked, id)
     if not asked.hold.sagas.resume(id):
         raise refused("cannot_resume", f"saga {id} cannot be resumed: it is {_find(asked, id).state}, not stuck")
-    return saga_document(_find(asked, id))
+    return saga_document(_find(asked, id), asked.hold.sagas)
 
 
 @routes.acts("/{id}/resolve", response_model=Saga)
@@ -183,13 +183,13 @@ def resolve(asked: Asking, id: UUID, body: ResolveRequest) -> Any:
         raise not_found("step", clean_text(body.step))
     if not asked.hold.sagas.resolve(id, body.step):
         raise refused("nothing_to_resolve", f"saga {id} has given up nothing in step {body.step!r}")
-    return saga_document(_find(asked, id))
+    return saga_document(_find(asked, id), asked.hold.sagas)
 
 
 @routes.acts("/{id}/reveal", REVEAL, response_model=SagaRevealed)
 def reveal(asked: Asking, id: UUID, body: Reasoned) -> Any:
     """The saga as it was kept, without masks."""
-    return {"saga": saga_document(_find(asked, id), reveal=True)}
+    return {"saga": saga_document(_find(asked, id), asked.hold.sagas, reveal=True)}
 
 
 def _find(asked: Asked, id: UUID) -> SagaRun:
