@@ -47,6 +47,17 @@ def test_g_and_a_letter_goes_to_a_screen(visit):
         expect(page).to_have_title(f"{screen.title} · Holdfast")
 
 
+def test_a_key_soon_after_the_page_was_opened_is_not_the_second_of_a_pair(visit):
+    page = visit.window()
+    page.add_init_script("const now = performance.now.bind(performance); performance.now = () => now() / 1e6")
+    page.goto(f"{visit.url}/letters")
+    page.locator("h1, .state h2").first.wait_for()
+    page.keyboard.press("p")
+    page.keyboard.press("/")
+    expect(page.get_by_role("combobox", name="Filter")).to_be_focused()
+    expect(page).to_have_url(f"{visit.url}/letters")
+
+
 def test_keys_are_explained_and_escape_closes(visit):
     page = visit("/access")
     page.keyboard.press("?")

@@ -2,7 +2,8 @@
 import { useLayoutEffect, useRef } from "react";
 import { SCREENS } from "@/app/screens";
 
-const PATIENCE = 3000;
+const PATIENCE = 2000;
+const NEVER = Number.NEGATIVE_INFINITY;
 
 export const KEYS: readonly (readonly [keys: string, does: string])[] = [
   ["/", "filter what is shown"],
@@ -25,7 +26,7 @@ export function useKeys(acts: Acts): void {
   const latest = useRef(acts);
   latest.current = acts;
   useLayoutEffect(() => {
-    let gone = 0;
+    let gone = NEVER; // not 0, which is when the page was opened
     const pressed = (event: KeyboardEvent) => {
       if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
         event.preventDefault();
@@ -35,7 +36,7 @@ export function useKeys(acts: Acts): void {
       if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector("dialog[open]")) return;
       const now = performance.now();
       if (now - gone < PATIENCE) {
-        gone = 0;
+        gone = NEVER;
         const screen = SCREENS.find((one) => one.key === event.key);
         if (screen) {
           event.preventDefault();
