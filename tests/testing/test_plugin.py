@@ -16,7 +16,11 @@ pytest_plugins = ["pytester"]
 Project = Callable[..., pytest.RunResult]
 
 # Plugins of others that happen to be installed here and load asyncio.
-OTHERS = ("-p", "no:asyncio", "-p", "no:anyio", "-p", "no:hypothesispytest", "-p", "no:cacheprovider")
+OTHERS = tuple(
+    word
+    for name in ("asyncio", "anyio", "hypothesispytest", "schemathesis", "cacheprovider")
+    for word in ("-p", f"no:{name}")
+)
 
 
 @pytest.fixture
