@@ -1,9 +1,11 @@
 # Every target sets up what it needs in .venv by itself; only Python 3.11+ has to be there.
 #   make test PYTHON=python3.13        another interpreter (run `make clean` first)
 #   make test ARGS="-k breaker -x"     arguments for pytest
+#   make test JOBS=0                   in one process; JOBS=8 in eight, each with databases of its own
 
 PYTHON ?= python3
 ARGS   ?=
+JOBS   ?= 2
 SIZE   ?= 20
 SEED   ?= $(shell date +%s)
 
@@ -29,7 +31,7 @@ console: $(DEMO) ## Build the web console, if it has changed
 
 test: $(DEV) ## Run every test, the torture tests at their small size
 	@$(PY) console/build.py
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest --numprocesses=$(JOBS) --dist=loadfile $(ARGS)
 
 torture: $(DEV) ## Run the randomised tests for long; SEED=7 repeats a run, SIZE=20 is the length
 	@echo "torture: SEED=$(SEED) SIZE=$(SIZE)"

@@ -208,7 +208,7 @@ class Hostile:
         SimpleNamespace(response=7),
         SimpleNamespace(headers={"Retry-After": b"\xff"}),
     ],
-    ids=str,
+    ids=["nothing", "a number", "hostile", "odd headers", "odd response", "bytes"],
 )
 def test_a_hint_never_raises(subject):
     assert retry_after_hint(subject, NOON) is None

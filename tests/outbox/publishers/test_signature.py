@@ -33,7 +33,7 @@ def test_header_names_may_have_any_case():
     assert verify_webhook(headers, BODY, SECRET, now=AT) == ID
 
 
-@pytest.mark.parametrize("known", [OLD, NEW, [NEW, OLD]])
+@pytest.mark.parametrize("known", [OLD, NEW, [NEW, OLD]], ids=["old", "new", "both"])
 def test_while_a_secret_is_changed_either_side_may_be_first(known):
     assert verify_webhook(sign(ID, AT, BODY, [NEW, OLD]), BODY, known, now=AT) == ID
 

@@ -317,6 +317,7 @@ async def test_calls_at_the_same_time_all_arrive(receiver: Receiver, publisher: 
         ("https://shop.example/", [], "at least one secret"),
         ("https://shop.example/", "short", "at least 16 bytes"),
     ],
+    ids=["plain http", "another scheme", "no host", "no secret", "short secret"],
 )
 def test_a_webhook_that_cannot_be_safe_is_refused_when_it_is_made(url: str, secrets: Any, story: str):
     with pytest.raises(PolicyError, match=story):
