@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from holdfast.backends.memory import MemoryStore
 from holdfast.backends.open import open_store
+from holdfast.backends.sql.options import sqlite_options
 from holdfast.backends.sql.store import SqlStore
 from holdfast.backends.sql.url import parse, shown
+from holdfast.errors import ConfigurationError, StoreUnavailable
 from holdfast.store.codec import micros
 from holdfast.testing import ManualClock
 
@@ -26,6 +30,40 @@ def test_clock_and_options_reach_the_store() -> None:
     clock = ManualClock()
     assert open_store("memory://", clock=clock).now() == micros(clock.wall())
     assert open_store("sqlite:///:memory:", clock=clock, durable=False).now() == micros(clock.wall())
+
+
+def test_the_environment_says_how_files_are_opened_where_code_does_not() -> None:
+    given = {
+        "HOLDFAST_SQLITE_DURABLE": "no", "HOLDFAST_SQLITE_CONNECTIONS": "3", "STABILIZE_SQLITE_CONNECTIONS": "4",
+        "STABILIZE_SQLITE_PATIENCE_S": "2.5",
+    }  # fmt: skip
+    assert sqlite_options({}, {}) == {"durable": True, "connections": 8, "patience": 30.0}
+    assert sqlite_options({}, given) == {"durable": False, "connections": 3, "patience": 2.5}
+    assert sqlite_options({"connections": 1}, given)["connections"] == 1
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"), [("DURABLE", "perhaps"), ("CONNECTIONS", "0"), ("PATIENCE_S", "0"), ("PATIENCE_S", "long")]
+)
+def test_a_bad_value_names_its_variable_when_a_file_is_opened(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str
+) -> None:
+    monkeypatch.setenv(f"HOLDFAST_SQLITE_{variable}", text)
+    with pytest.raises(ConfigurationError, match=f"HOLDFAST_SQLITE_{variable} must be .*{text}"):
+        open_store("sqlite:///x.db")
+    open_store("postgresql://h/d")  # is none of its business
+
+
+def test_a_store_waits_for_a_lock_as_long_as_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SQLITE_PATIENCE_S", "0.01")
+    other = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+    other.execute("PRAGMA journal_mode=WAL")
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked"):  # after 30 seconds otherwise, when the test is over
+        open_store(f"sqlite:///{tmp_path}/x.db").ping()
+    other.close()
 
 
 @pytest.mark.parametrize("url", ["oracle://x", "holdfast.db", "", "://"])

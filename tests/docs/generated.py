@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.access import events as access_events
+from holdfast.backends.sql.options import SqliteOptions
 from holdfast.breakers.events import SharingChanged
+from holdfast.core.environment import Configured, settings, variables
 from holdfast.doctor.rules import RULES
 from holdfast.letters import events as letter_events
 from holdfast.machine import breaker, breaker_record, bulk, dead_letter, outbox_entry, saga, workflow
@@ -22,7 +24,6 @@ from holdfast.telemetry import events as guard_events
 from holdfast.telemetry.events import GuardEvent
 from holdfast.workflows import events as workflow_events
 from holdfast.workflows.config import BulkheadConfig, EngineConfig, HandlerConfig, ResilienceConfig
-from holdfast.workflows.environment import Configured, settings, variables
 from holdfast.workflows.tasks.docker import DockerRun
 from holdfast.workflows.tasks.http import HttpCall
 from holdfast.workflows.tasks.python import PythonCall, PythonScript
@@ -135,6 +136,10 @@ def engine_variables() -> str:
     return _variables((EngineConfig, ""))
 
 
+def sqlite_variables() -> str:
+    return _variables((SqliteOptions, ""))
+
+
 def doctor_rules() -> str:
     rows = ["| rule | name | severity | why |", "|---|---|---|---|"]
     return "\n".join(rows + [f"| `{one.id}` | {one.name} | {one.severity} | {one.why} |" for one in RULES])
@@ -206,6 +211,7 @@ GENERATED: dict[str, tuple[Path, Callable[[], str]]] = {
     "resilience variables": (ROOT / "docs/workflow-parts.md", resilience_variables),
     "handler variables": (ROOT / "docs/workflow-parts.md", handler_variables),
     "engine variables": (ROOT / "docs/workflow-store.md", engine_variables),
+    "sqlite variables": (ROOT / "docs/store.md", sqlite_variables),
     "task settings": (ROOT / "docs/workflow-parts.md", task_settings),
     "doctor rules": (ROOT / "docs/doctor.md", doctor_rules),
     "events": (ROOT / "docs/telemetry.md", events),

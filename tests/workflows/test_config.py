@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.environment import settings, variables
 from holdfast.errors import ConfigurationError, PolicyError
 from holdfast.workflows.config import (
     BackoffConfig,
@@ -29,7 +30,6 @@ from holdfast.workflows.config import (
     config_drift,
     config_values,
 )
-from holdfast.workflows.environment import settings, variables
 from holdfast.workflows.fingerprint import place
 
 READ = (ResilienceConfig, HandlerConfig, EngineConfig)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from holdfast.backends.sql.options import sqlite_options
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import MissingExtra
 from holdfast.store.port import Store
@@ -14,9 +15,11 @@ SCHEMES: Final = ("memory", "sqlite", "postgresql", "postgres", "mariadb", "mysq
 
 
 def open_store(url: str, *, clock: Clock | None = None, kinds: Iterable[Kind[Any]] = (), **options: Any) -> Store:
-    """The store at a URL; nothing is connected to yet. `options` are those of the store.
+    """The store at a URL; nothing is connected to yet. `options` are those of the store. Of a SQLite file, those that
+    are not given are as HOLDFAST_SQLITE_* say.
 
-    Raises ValueError for an unknown scheme, MissingExtra when a package is not installed.
+    Raises ValueError for an unknown scheme, MissingExtra when a package is not installed, and ConfigurationError for
+    a variable with a bad value.
     """
     scheme, mark, _ = url.partition("://")
     # "postgresql+psycopg" and the like are accepted, as SQLAlchemy writes them.
@@ -26,7 +29,9 @@ def open_store(url: str, *, clock: Clock | None = None, kinds: Iterable[Kind[Any
             from holdfast.backends.memory import MemoryStore
 
             return MemoryStore(clock or SYSTEM_CLOCK, **options)
-        case "sqlite" | "postgresql" | "postgres" | "mariadb" | "mysql":
+        case "sqlite":
+            return _open_sql(url, clock, kinds, sqlite_options(options))
+        case "postgresql" | "postgres" | "mariadb" | "mysql":
             return _open_sql(url, clock, kinds, options)
         case "redis" | "rediss" | "unix":
             return _open_redis(url, clock, options)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from holdfast.core import backoff
-from holdfast.errors import PolicyError
-from holdfast.workflows.environment import (
+from holdfast.core.environment import (
     LONGEST_S,
     MOST,
     Configured,
@@ -27,6 +26,7 @@ from holdfast.workflows.environment import (
     whole,
     whole_or_none,
 )
+from holdfast.errors import PolicyError
 from holdfast.workflows.fingerprint import combined_fingerprint as combined_fingerprint
 from holdfast.workflows.fingerprint import config_drift as config_drift
 from holdfast.workflows.fingerprint import config_values as config_values

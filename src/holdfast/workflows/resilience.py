@@ -10,8 +10,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Final, Literal, Self
 
-from holdfast.errors import ConfigurationError, PolicyError
-from holdfast.workflows.environment import (
+from holdfast.core.environment import (
     LONGEST_S,
     MOST,
     Configured,
@@ -23,6 +22,7 @@ from holdfast.workflows.environment import (
     whole,
     whole_or_none,
 )
+from holdfast.errors import ConfigurationError, PolicyError
 from holdfast.workflows.fingerprint import fingerprint
 
 LARGEST_WINDOW: Final = 10_000
