@@ -297,12 +297,19 @@ def test_a_message_that_cannot_be_handled_now_is_tried_again_and_then_dead(store
     assert (flows.dead.count(), "signal_kept" in log(flows, "later")) == (0, True)
 
 
-def test_the_engine_tries_no_more_often_than_the_configuration_says(store: Store, clock: ManualClock) -> None:
-    flows = Workflows(store, clock=clock, config=HandlerConfig(error_handling_max_retries=0))
+@pytest.mark.parametrize("most", [1, 12, 30])
+def test_a_message_is_tried_as_often_as_it_says_whatever_the_retries_of_the_engine(
+    store: Store, clock: ManualClock, most: int
+) -> None:
+    flows = Workflows(store, clock=clock, config=HandlerConfig(error_handling_max_retries=2))
     Journal(flows)
-    flows.queue.push(m.StartWorkflow(execution_id="nowhere"))
-    flows.worker().run_once()
-    assert [dead.attempts for dead in flows.dead.list()] == [1]
+    worker = flows.worker()
+    flows.queue.push(m.StartWorkflow(execution_id="nowhere", max_attempts=most))
+    for _ in range(most):
+        assert flows.dead.count() == 0
+        worker.run_once()
+        clock.advance(15)
+    assert [dead.attempts for dead in flows.dead.list()] == [most]
 
 
 def test_a_message_that_nobody_can_read_is_dead_at_once_and_holds_up_nobody(

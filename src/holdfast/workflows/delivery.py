@@ -92,7 +92,7 @@ class Delivery:
 
     def _again(self, item: ItemRecord, record: MessageRecord, error: Exception) -> None:
         attempts = item.attempt
-        if attempts >= min(record.max_attempts, self._config.error_handling_max_retries + 1):
+        if attempts >= record.max_attempts:
             self._bury(item, record._replace(attempts=attempts), error)
             return
         later = evolve(item, owner=None, due_at=self._due(attempts - 1), attempt=attempts + 1)
