@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -10,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.workflows.dedup import BloomDeduplicator, DeduplicatorHolder, get_deduplicator
+from holdfast.workflows.dedup import BloomDeduplicator, DeduplicatorHolder
+from holdfast.workflows.default import Default
 
 
 class CountingBits(bytearray):
@@ -171,8 +175,39 @@ def test_bad_parameters_leave_nothing_behind() -> None:
     assert holder.get().expected_items == 100_000
 
 
-def test_the_default_deduplicator_is_one() -> None:
-    dedup = get_deduplicator(expected_items=100_000, false_positive_rate=0.001)
-    assert get_deduplicator() is dedup
-    with pytest.raises(ValueError, match="the deduplicator has expected_items=100000, got 5"):
-        get_deduplicator(5)
+IN_A_FRESH_PROGRAM = """
+from holdfast.backends.memory import MemoryStore
+from holdfast.workflows.dedup import get_deduplicator
+from holdfast.workflows.workflows import Workflows
+
+before = get_deduplicator(expected_items=1000)
+assert get_deduplicator() is before
+first, second = Workflows(MemoryStore()), Workflows(MemoryStore())
+assert get_deduplicator() is first.deduplicator is not second.deduplicator
+assert get_deduplicator().expected_items == 100_000
+get_deduplicator().mark_seen("m-1")
+assert not second.deduplicator.maybe_seen("m-1") and not before.maybe_seen("m-1")
+try:
+    get_deduplicator(5)
+except ValueError as error:
+    assert "the deduplicator has expected_items=100000, got 5" in str(error)
+else:
+    raise AssertionError
+"""
+
+
+def test_the_default_is_that_of_the_first_engine_and_no_engine_marks_what_another_has_seen() -> None:
+    subprocess.run([sys.executable, "-c", IN_A_FRESH_PROGRAM], check=True, timeout=60)
+
+
+def test_an_engine_that_is_gone_makes_room_for_the_next_one() -> None:
+    default = Default(DeduplicatorHolder)
+    alone, first, second = default.get(), DeduplicatorHolder(), DeduplicatorHolder()
+    default.offer(first)
+    default.offer(second)
+    assert default.get() is first
+    del first
+    gc.collect()
+    assert default.get() is alone
+    default.offer(second)
+    assert default.get() is second

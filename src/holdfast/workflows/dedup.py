@@ -12,6 +12,8 @@ from functools import cache
 from hashlib import blake2b
 from typing import Final
 
+from holdfast.workflows.default import Default
+
 EXPECTED_ITEMS: Final = 100_000
 FALSE_POSITIVE_RATE: Final = 0.001
 RESET_ABOVE: Final = 0.7
@@ -111,7 +113,7 @@ class BloomDeduplicator:
 class DeduplicatorHolder:
     """The one deduplicator of an engine, made when it is first asked for."""
 
-    __slots__ = ("_lock", "_made")
+    __slots__ = ("__weakref__", "_lock", "_made")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -139,13 +141,21 @@ class DeduplicatorHolder:
 
 
 def get_deduplicator(expected_items: int | None = None, false_positive_rate: float | None = None) -> BloomDeduplicator:
-    """The deduplicator of programs that have no engine of their own at hand; see `DeduplicatorHolder.get`."""
-    return _default_holder().get(expected_items, false_positive_rate)
+    """That of the first engine of this process, `hold.workflows.deduplicator`; without an engine, that of the program.
+
+    See `DeduplicatorHolder.get`.
+    """
+    return _default().get().get(expected_items, false_positive_rate)
+
+
+def offer_default(holder: DeduplicatorHolder) -> None:
+    """Be the holder of programs that have no engine at hand, if there is no other."""
+    _default().offer(holder)
 
 
 @cache
-def _default_holder() -> DeduplicatorHolder:
-    return DeduplicatorHolder()
+def _default() -> Default[DeduplicatorHolder]:
+    return Default(DeduplicatorHolder)
 
 
 def _check(expected_items: object, false_positive_rate: object) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
-from weakref import WeakSet, ref
+from weakref import WeakSet
 
 from holdfast.core.check import check_seconds
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
@@ -22,6 +22,7 @@ from holdfast.store.codec import from_json, instant, maybe_instant, to_json
 from holdfast.store.port import Store
 from holdfast.store.query import Cursor, Where, among, equal, outside
 from holdfast.workflows.calling import current_task
+from holdfast.workflows.default import Default
 from holdfast.workflows.finalizer_rows import Engine, ask_again, drop, put, take_up
 from holdfast.workflows.finalizing import FINALIZER_S, PREFIX, Caller, FinalizerResult, Finalizing, hook_type
 from holdfast.workflows.records import STAGE
@@ -307,22 +308,9 @@ def get_finalizer_registry() -> FinalizerRegistry:
     return _default().get()
 
 
-class _Default:
-    def __init__(self) -> None:
-        self._alone = FinalizerRegistry()
-        self._first: Callable[[], FinalizerRegistry | None] = lambda: None
-
-    def get(self) -> FinalizerRegistry:
-        return self._first() or self._alone
-
-    def offer(self, registry: FinalizerRegistry) -> None:
-        if self._first() is None:
-            self._first = ref(registry)
-
-
 @cache
-def _default() -> _Default:
-    return _Default()
+def _default() -> Default[FinalizerRegistry]:
+    return Default(FinalizerRegistry)
 
 
 def offer_default(registry: FinalizerRegistry) -> None:

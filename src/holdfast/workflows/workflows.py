@@ -18,10 +18,13 @@ from holdfast.workflows.beginning import First, Wanted
 from holdfast.workflows.children import CHILD, SubWorkflow
 from holdfast.workflows.configs import Configs
 from holdfast.workflows.dead_letters import FailedRuns
+from holdfast.workflows.dedup import BloomDeduplicator, DeduplicatorHolder
+from holdfast.workflows.dedup import offer_default as offer_deduplicator
 from holdfast.workflows.definition import definition_of, limit_of
 from holdfast.workflows.drifting import CONFIG_OF
 from holdfast.workflows.finalizer_rows import Engine
-from holdfast.workflows.finalizers import FinalizerRegistry, offer_default
+from holdfast.workflows.finalizers import FinalizerRegistry
+from holdfast.workflows.finalizers import offer_default as offer_finalizers
 from holdfast.workflows.following import follow
 from holdfast.workflows.forking import fork
 from holdfast.workflows.functions import TaskFunction, WorkflowFunction
@@ -98,7 +101,9 @@ class Workflows(Operating):
         """Workflows that are started again and again."""
         self.finalizers = FinalizerRegistry(Engine(store, self.change, self.registry, self._blueprints), clock=clock)
         """What is done when stages are over."""
-        offer_default(self.finalizers)
+        offer_finalizers(self.finalizers)
+        self._seen = DeduplicatorHolder()
+        offer_deduplicator(self._seen)
         self.delivery.handlers["RunFinalizers"] = self._run_finalizers
         self.delivery.handlers["StartWaitingWorkflows"] = self._start_waiting
 
@@ -261,6 +266,11 @@ class Workflows(Operating):
         """Store a workflow without beginning it: `queue.push(StartWorkflow(...))` does. Raises as `start` does."""
         wanted = replace(self._wanted_model(workflow, workflow.idempotency_key), begins=False)
         return self._start([wanted])[0]
+
+    @property
+    def deduplicator(self) -> BloomDeduplicator:
+        """Ids that were perhaps seen here, for whoever pushes messages; the engine itself does without."""
+        return self._seen.get()
 
     @cached_property
     def store(self) -> WorkflowStore:
