@@ -221,6 +221,9 @@ def test_the_first_event_decides_a_deferred_choice(
         lambda: _nested("k", None, "k"),
         lambda: [*_whole_and_part({"mutex_key": "k"}, {"milestone_ref_id": "b"}), stage("b", mutex_key="k")],
         lambda: [*_nested("k", "m"), *_nested("m", "k", first="other")],
+        lambda: [stage("x", milestone_ref_id="whole1"), *_nested(None, None, None, after="x")],  # a part of its part
+        lambda: [stage("x", "z", mutex_key="k"), stage("z"), *_hurried("k", milestone_ref_id="x")],
+        lambda: [one for key, its in ("km", "mn", "nk") for one in _nested(key, None, its, first=key)],
     ],
 )
 def test_stages_that_would_wait_for_each_other_are_refused(flows: Workflows, journal: Journal, stages: Any) -> None:
@@ -232,6 +235,14 @@ def test_stages_that_would_wait_for_each_other_are_refused(flows: Workflows, jou
 def _whole_and_part(whole: Any, part: Any) -> Any:
     one = stage("whole", **whole)
     return [one, stage("part", parent_stage_id=one.id, synthetic_stage_owner=SyntheticStageOwner.STAGE_BEFORE, **part)]
+
+
+def _hurried(key: str, **part: Any) -> list[StageExecution]:
+    """A stage that does not wait for all before it, and a part of a part of it."""
+    first, inner, last = _nested(key, None, None)
+    hurried = stage("whole", "x", "z", mutex_key=key, join_type=JoinType.DISCRIMINATOR, id=first.id)
+    owned = {"parent_stage_id": inner.id, "synthetic_stage_owner": SyntheticStageOwner.STAGE_BEFORE}
+    return [hurried, inner, stage(last.ref_id, **owned, **part)]
 
 
 def _nested(*keys: str | None, first: str = "whole", after: Any = ()) -> list[StageExecution]:
@@ -248,8 +259,9 @@ def test_a_part_may_have_the_key_of_a_stage_that_it_cannot_meet(
 ) -> None:
     run = start(flows, stage("a", mutex_key="k"), *_nested("m", None, "k", after="a"))
     crossed = start(flows, *_nested("k", "m"), *_nested("m", "k", first="other", after=["whole"]))
+    deeper = start(flows, *_nested(None, "k", "m"), *_nested(None, "m", "k", first="other", after=["whole"]))
     worker.run_once()
-    assert (run.status, crossed.status) == (S.SUCCEEDED, S.SUCCEEDED)
+    assert (run.status, crossed.status, deeper.status) == (S.SUCCEEDED, S.SUCCEEDED, S.SUCCEEDED)
 
 
 def several(ref: str, *before: str, **config: Any) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from holdfast.errors import WorkflowDefinitionError
-from holdfast.machine.graph import check_graph
+from holdfast.machine.graph import JoinType, check_graph
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.stage import StageExecution
 
@@ -18,16 +18,19 @@ def check_waits(workflow: Workflow) -> None:
     refs = {stage.id: stage.ref_id for stage in workflow.stages}
     parts: dict[str, list[str]] = {ref: [] for ref in stages}
     needs = {ref: set(stage.requisite_stage_ref_ids) for ref, stage in stages.items()}
+    ended = {ref: _surely_ended(stage) for ref, stage in stages.items()}
     for ref, stage in stages.items():
         if stage.milestone_ref_id is not None:
             needs[ref].add(stage.milestone_ref_id)
         if stage.parent_stage_id is not None:
-            parent = stages[refs[stage.parent_stage_id]]
-            parts[parent.ref_id].append(ref)
-            needs[parent.ref_id].add(ref)
-            needs[ref] |= parent.requisite_stage_ref_ids
+            parent = refs[stage.parent_stage_id]
+            parts[parent].append(ref)
+            needs[parent].add(ref)
+        for whole in _wholes(stage, stages, refs):  # nothing of it begins before it may itself
+            needs[ref] |= whole.requisite_stage_ref_ids
+            ended[ref] |= _surely_ended(whole)
     check_graph({ref: sorted(names) for ref, names in needs.items()})
-    before = {ref: _reached(stage.requisite_stage_ref_ids, needs) for ref, stage in stages.items()}
+    before = {ref: _reached(names, needs) for ref, names in ended.items()}
     held = {
         ref: {one: stages[one].mutex_key or "" for one in _reached(parts[ref], needs) - before[ref] - {ref}}
         for ref, stage in stages.items()
@@ -35,6 +38,26 @@ def check_waits(workflow: Workflow) -> None:
     }
     _check_own_keys(stages, held)
     _check_crossed_keys(stages, held, before)
+
+
+def _wholes(
+    stage: StageExecution, stages: Mapping[str, StageExecution], refs: Mapping[str, str]
+) -> Iterator[StageExecution]:
+    """The stage that it is a part of, the one that this is a part of, and so on."""
+    seen: set[str] = set()
+    while stage.parent_stage_id is not None and stage.parent_stage_id not in seen:
+        seen.add(stage.parent_stage_id)
+        stage = stages[refs[stage.parent_stage_id]]
+        yield stage
+
+
+def _surely_ended(stage: StageExecution) -> set[str]:
+    """The stages that have ended when it starts. Some joins start while others before it still run."""
+    names = set(stage.requisite_stage_ref_ids)
+    waits_for_all = stage.join_type in (JoinType.AND, JoinType.OR)
+    if stage.join_type is JoinType.N_OF_M:
+        waits_for_all = not 0 < stage.join_threshold < len(names)
+    return names if waits_for_all or len(names) == 1 else set()
 
 
 def _check_own_keys(stages: Mapping[str, StageExecution], held: Mapping[str, Mapping[str, str]]) -> None:
@@ -51,23 +74,28 @@ def _check_own_keys(stages: Mapping[str, StageExecution], held: Mapping[str, Map
 def _check_crossed_keys(
     stages: Mapping[str, StageExecution], held: Mapping[str, Mapping[str, str]], before: Needs
 ) -> None:
-    """Two stages that may run at once must not each hold the key that the other one needs before it ends."""
-    for ref, other in _pairs(held, before):
-        mine, its = stages[ref].mutex_key, stages[other].mutex_key
-        if its in held[ref].values() and mine in held[other].values():
-            story = f"{stages[ref].label} needs the mutex key {its!r} of {stages[other].label}, which needs {mine!r}"
-            raise WorkflowDefinitionError("cycle", f"{story}: they would wait for each other", (ref, other))
+    """Stages that may run at once must not each hold the key that the next one of them needs before it ends."""
+    wanted = {
+        ref: [
+            other
+            for other in sorted(held)
+            if other != ref and stages[other].mutex_key in needed.values() and _may_meet(ref, other, before)
+        ]
+        for ref, needed in held.items()
+    }
+    try:
+        check_graph(wanted)
+    except WorkflowDefinitionError as error:
+        ring = [f"{stages[ref].label} with the mutex key {stages[ref].mutex_key!r}" for ref in error.members]
+        story = f"{', '.join(ring)} would wait for each other: each needs the key of another one before it ends"
+        raise WorkflowDefinitionError("cycle", story, error.members) from None
 
 
-def _pairs(held: Mapping[str, object], before: Needs) -> Iterator[tuple[str, str]]:
-    refs = sorted(held)
-    for at, ref in enumerate(refs):
-        for other in refs[at + 1 :]:
-            if ref not in before[other] and other not in before[ref]:
-                yield ref, other
+def _may_meet(ref: str, other: str, before: Needs) -> bool:
+    return ref not in before[other] and other not in before[ref]
 
 
-def _reached(refs: set[str] | list[str], needs: Needs) -> set[str]:
+def _reached(refs: Iterable[str], needs: Needs) -> set[str]:
     """These stages, and whatever they need."""
     found: set[str] = set()
     left = list(refs)
