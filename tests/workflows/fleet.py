@@ -162,9 +162,7 @@ class Fleet:
         late = self.lost()
         assert [run.result(0) for run in self.runs] == [2 * (10 * n + 4) for n in range(len(self.runs))]
         assert self.flows._store.page(ITEM, limit=10) == []
-        made = defaultdict[str, list[Made]](list)
-        for one in self.journal():
-            made[one.key].append(one)
+        made = self._made()
         assert len(made) == STEPS * len(self.runs)
         again = [one for several in made.values() for one in several[:-1]]
         if most_again is None:
@@ -174,7 +172,7 @@ class Fleet:
         assert len(again) <= most_again, f"{len(again)} run again, and {most_again} may be"
         self._check_log()
         deaths = f"{len(self.runs)} workflows, {len(self.gone)} died, {len(late)} lost their lease"
-        return f"{deaths}, {len(again)} bodies run again; {self._delays(made)}"
+        return f"{deaths}, {len(again)} bodies run again; {self._delays()}"
 
     def lost(self) -> list[int]:
         """The workers that live and have lost their lease, as often as they did."""
@@ -198,17 +196,26 @@ class Fleet:
                 ends[one.workflow] += one.events.count('"stage_ended"')
         assert set(ends.values()) == {STEPS + 1}, set(ends.values())
 
-    def _delays(self, made: dict[str, list[Made]]) -> str:
+    def _made(self) -> dict[str, list[Made]]:
+        made = defaultdict[str, list[Made]](list)
+        for one in self.journal():
+            made[one.key].append(one)
+        return made
+
+    def waits_after_death(self) -> list[float]:
         """How long it took after each death until something was run again that its worker had begun. Behind a queue of
         other work that takes as long as the queue is."""
         first: dict[int, float] = {}
-        for several in made.values():
+        for several in self._made().values():
             for one, next in pairwise(several):
                 if one.pid in self.gone:
                     first[one.pid] = min(first.get(one.pid, 1e9), next.at - self.gone[one.pid])
-        if not first:
+        return sorted(first.values())
+
+    def _delays(self) -> str:
+        waits = self.waits_after_death()
+        if not waits:
             return "nothing was under way"
-        waits = sorted(first.values())
         return f"the first of them after {waits[len(waits) // 2]:.2f} s (median), {waits[-1]:.2f} s (longest)"
 
     def _spawn(self, plan: str = "") -> int:

@@ -19,11 +19,12 @@ from holdfast.testing.failpoints import Side
 from holdfast.workflows.records import KINDS
 from tests.services import postgres
 from tests.stores import make_place
-from tests.workflows.fleet import THREADS, WORKERS, Fleet
+from tests.workflows.fleet import PATIENCE_S, THREADS, WORKERS, Fleet
 
 KILLS, FLOWS = 5, 25  # at SIZE=1
 TTL_S = 1.0
 HOUR_S = 3600.0
+ENDLESS_S = 10 * PATIENCE_S
 
 pytestmark = pytest.mark.torture
 Fleets = Callable[..., Fleet]
@@ -105,6 +106,20 @@ def test_what_a_dead_worker_had_begun_is_run_again_soon_or_when_its_lease_is_ove
         fleet.kill_one()
         fleet.wait()
     show(fleet.check())
+
+
+def test_on_the_same_host_the_work_of_the_dead_is_free_though_their_lease_is_not_over(
+    place: str, fleet_of: Fleets, show: Show, size: int
+) -> None:
+    """Whoever finds that a process is gone buries it: with a lease that outlasts the test nothing else would."""
+    fleet = fleet_of(place, ttl_s=ENDLESS_S)
+    for _ in range(KILLS * size):
+        fleet.start(FLOWS // KILLS)
+        fleet.wait_for_work()
+        fleet.kill_one()
+        fleet.wait()
+    show(fleet.check())
+    assert [wait for wait in fleet.waits_after_death() if wait > ENDLESS_S / 2] == []
 
 
 def test_frozen_workers_write_nothing_late(place: str, fleet_of: Fleets, show: Show, size: int) -> None:
