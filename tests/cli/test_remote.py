@@ -119,6 +119,13 @@ def test_workflows_are_listed_counted_and_sent_signals(run: Run, answer: Answer,
         assert answer("workflow", "list", "--status", "SUCCEEDED", "--url", at)["workflows"] == []
         assert answer("workflow", "signal", run_of.id, "approved", "--url", at)["taken"] is True
         run("workflow", "signal", "none", "approved", "--url", at, code=ExitCode.NOT_FOUND)
+        other = own.workflows.start("fulfil", {"id": 8})
+        own.workflows.worker().run_once()
+        word = ["workflow", "reject", other.id, "--name", "approved", "--comment", "no", "--by", "somebody else"]
+        assert answer(*word, "--url", at)["taken"] is True
+        left = own.workflows.workflow(other.id).stage("wait_signal").outputs["result"]
+        assert (left["approved"], left["comment"], left["user"] == "somebody else") == (False, "no", False)
+        run("workflow", "approve", "none", "--url", at, code=ExitCode.NOT_FOUND)
 
 
 def test_workflows_are_steered(run: Run, own: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,17 @@ def test_a_signal_lets_a_stage_go_on_or_is_kept(own: Holdfast, started: str, run
     assert "SUCCEEDED" in run("signal", started, "approved", code=ExitCode.FAILED).stderr
 
 
+def test_a_workflow_is_approved_or_rejected_by_name(own: Holdfast, started: str, run: Run, answer: Any) -> None:
+    assert run("reject", started).stdout == "'approval' is kept until a stage waits for it\n"
+    assert "no stage 'nowhere'" in run("approve", started, "--stage", "nowhere", code=ExitCode.NOT_FOUND).stderr
+    said = answer("approve", started, "--name", "approved", "--stage", "wait_signal", "--by", "ann", "--comment", "ok")
+    assert said == {"id": started, "signal": "approved", "taken": True}
+    left = own.workflows.workflow(started).stage("wait_signal").outputs["result"]
+    assert left == {"approved": True, "user": "ann", "comment": "ok"}
+    work(own)
+    assert "SUCCEEDED" in run("approve", started, code=ExitCode.FAILED).stderr
+
+
 def test_a_workflow_is_cancelled_once(own: Holdfast, started: str, run: Run) -> None:
     assert run("cancel", started, "--reason", "no stock", "--by", "ann").stdout == f"workflow {started} is CANCELED\n"
     assert "is CANCELED already" in run("cancel", started, code=ExitCode.FAILED).stderr
@@ -188,7 +199,9 @@ def test_what_has_failed_is_retried_and_stages_are_restarted_or_skipped(
     assert "has no stage 'pock'" in run("restart", id, "pock", code=ExitCode.NOT_FOUND).stderr
 
 
-@pytest.mark.parametrize("command", ["show", "log", "graph", "watch", "cancel", "pause", "resume", "retry", "signal"])
+@pytest.mark.parametrize(
+    "command", ["show", "log", "graph", "watch", "cancel", "pause", "resume", "retry", "signal", "approve", "reject"]
+)
 def test_what_is_not_there_is_said(hold: Holdfast, run: Run, command: str) -> None:
     more = ("go",) if command == "signal" else ()
     assert "there is no workflow nope" in run(command, "nope", *more, code=ExitCode.NOT_FOUND).stderr

@@ -132,6 +132,8 @@ NEEDS: Final[dict[str, str]] = {
     "POST /workflows/{id}/retry": "workflows:operate",
     "POST /workflows/{id}/recover": "workflows:operate",
     "POST /workflows/{id}/signal": "workflows:operate",
+    "POST /workflows/{id}/approve": "workflows:operate",
+    "POST /workflows/{id}/reject": "workflows:operate",
     "POST /workflows/{id}/fork": "workflows:operate",
     "POST /workflows/{id}/reveal": "workflows:reveal",
     "POST /workflows/{id}/stages/{stage}/restart": "workflows:operate",

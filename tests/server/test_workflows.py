@@ -341,6 +341,20 @@ def test_what_failed_is_retried_with_the_key_that_it_had(shop: Shop, client: Tes
     assert did(client, f"workflows/{id}/retry", status=409)["error"] == "refused"
 
 
+@pytest.mark.parametrize(("act", "approved"), [("approve", True), ("reject", False)])
+def test_whoever_is_signed_in_approves_or_rejects_under_his_own_name(
+    shop: Shop, client: TestClient, act: str, approved: bool
+) -> None:
+    id = shop.order()
+    assert did(client, f"workflows/{id}/{act}", {"comment": "early"}) == {"taken": False}
+    assert did(client, f"workflows/{id}/{act}", {"stage": "nowhere"}, 404)["error"] == "workflow_not_found"
+    assert did(client, f"workflows/{id}/{act}", {"name": "approve", "user": "boss"}, 422)["error"] == "invalid_request"
+    assert did(client, f"workflows/{id}/{act}", {"name": "approve", "comment": "fine"}) == {"taken": True}
+    left = shop.hold.workflows.workflow(id).stage("wait_signal").outputs["result"]
+    who = got(client, "session")["name"]
+    assert left == {"approved": approved, "user": who, "comment": "fine"}
+
+
 def test_a_signal_is_taken_by_the_stage_that_waits_or_kept(shop: Shop, client: TestClient) -> None:
     id = shop.order()
     assert did(client, f"workflows/{id}/signal", {"name": "other", "value": 1}) == {"taken": False}
@@ -492,6 +506,7 @@ def test_hostile_texts_are_answered_and_never_break_anything(shop: Shop, client:
         assert status in (200, 307, 404, 422), (path, status)
     for act, body in {
         "signal": {"name": text, "value": text},
+        "approve": {"name": text, "comment": text},
         "fork": {"stage": text, "context": {text: text}},
         "pause": {"reason": text},
         "cancel": {"reason": text},

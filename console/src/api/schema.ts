@@ -2026,6 +2026,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/workflows/{id}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Approve
+         * @description Say yes to a stage that waits for somebody's word. It is kept until one does.
+         */
+        post: operations["workflows_approve"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/workflows/{id}/at/{seq}": {
         parameters: {
             query?: never;
@@ -2180,6 +2200,26 @@ export interface paths {
          * @description Let a workflow go on in which something is missing, whatever its age. Workers do that by themselves.
          */
         post: operations["workflows_recover"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/workflows/{id}/reject": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Reject
+         * @description Say no to a stage that waits for somebody's word: it fails, unless it goes on with that too.
+         */
+        post: operations["workflows_reject"];
         delete?: never;
         options?: never;
         head?: never;
@@ -6110,6 +6150,28 @@ export interface components {
             kind: string;
             /** Words */
             words: string;
+        };
+        /**
+         * WordRequest
+         * @description A yes or no to whichever stage waits for the signal, or to one. Who says it is whoever asks.
+         */
+        WordRequest: {
+            /** Comment */
+            comment?: string | null;
+            /**
+             * Name
+             * @default approval
+             */
+            name: string;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /** Signal Id */
+            signal_id?: string | null;
+            /** Stage */
+            stage?: string | null;
         };
         /**
          * Worker
@@ -10911,6 +10973,50 @@ export interface operations {
             };
         };
     };
+    workflows_approve: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WordRequest"];
+            };
+        };
+        responses: {
+            /** @description The request was refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store or the server failed */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignalAnswer"];
+                };
+            };
+        };
+    };
     workflows_state_at: {
         parameters: {
             query?: never;
@@ -11250,6 +11356,50 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Recovered"];
+                };
+            };
+        };
+    };
+    workflows_reject: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WordRequest"];
+            };
+        };
+        responses: {
+            /** @description The request was refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store or the server failed */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignalAnswer"];
                 };
             };
         };

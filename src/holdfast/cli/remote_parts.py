@@ -265,6 +265,16 @@ class RemoteWorkflows(Part):
     def signal(self, id: str, name: str, value: Any = None) -> bool:
         return bool(self._remote.post(f"/workflows/{part(id)}/signal", {"name": name, "value": value})["taken"])
 
+    def approve(self, id: str, name: str, *, user: str, comment: str | None, stage: str | None) -> bool:
+        return self._word(id, "approve", name, comment, stage)
+
+    def reject(self, id: str, name: str, *, user: str, comment: str | None, stage: str | None) -> bool:
+        return self._word(id, "reject", name, comment, stage)
+
+    def _word(self, id: str, act: str, name: str, comment: str | None, stage: str | None) -> bool:
+        body = {"name": name, "comment": comment, "stage": stage}
+        return bool(self._remote.post(f"/workflows/{part(id)}/{act}", body)["taken"])
+
     def _act(self, id: str, act: str, **body: Any) -> None:
         if click.get_current_context().params.get("as_json"):  # before anything is done
             raise WrongUsage(f"--json of this command needs the store itself: {self._remote.url} is a server")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.session import InOrder, store_options
-from holdfast.cli.workflow_changes import cancel, send_signal, start
+from holdfast.cli.workflow_changes import approve, cancel, reject, send_signal, start
 from holdfast.cli.workflow_cleanup import finalize, finalizers, prune
 from holdfast.cli.workflow_code import describe, fork, stranded
 from holdfast.cli.workflow_control import pause, restart, resume, retry, skip
@@ -26,7 +26,7 @@ def workflow() -> None:
 
 
 for command in (
-    list_workflows, counts, stranded, show, describe, log, graph, watch, start, send_signal, pause, resume, retry,
-    restart, fork, skip, cancel, recover, dead, schedule, finalizers, finalize, prune,
+    list_workflows, counts, stranded, show, describe, log, graph, watch, start, send_signal, approve, reject,
+    pause, resume, retry, restart, fork, skip, cancel, recover, dead, schedule, finalizers, finalize, prune,
 ):  # fmt: skip
     workflow.add_command(command)

@@ -1,6 +1,9 @@
-"""Starting workflows, sending them signals, cancelling them."""
+"""Starting workflows, sending them signals, approving and rejecting, cancelling them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
 
 import click
 
@@ -10,8 +13,15 @@ from holdfast.cli.output import document, note, say
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.workflow_rows import arguments_of, find_record, find_workflow, json_of
 from holdfast.cli.workflow_watch import follow
-from holdfast.errors import TaskError
+from holdfast.errors import TaskError, WorkflowNotFoundError
 from holdfast.views.workflows import workflow_document
+from holdfast.workflows.signals import APPROVAL
+
+_name_option: Final = click.option(
+    "--name", default=APPROVAL, show_default=True, metavar="NAME", help="The signal that the stage waits for."
+)
+_stage_option: Final = click.option("--stage", metavar="STAGE", help="For this stage. [default: whichever waits]")
+_comment_option: Final = click.option("--comment", metavar="TEXT", help="What there is to say about it.")
 
 
 @click.command()
@@ -56,9 +66,57 @@ def start(session: Session, name: str, given: str, key: str | None, watches: boo
 @pass_session
 def send_signal(session: Session, id: str, name: str, given: str, as_json: bool) -> None:
     """Send a signal to a workflow. It is kept until a stage waits for it."""
+    value = json_of("--value", given)
+    _send(session, id, name, as_json, lambda: session.workflows.signal(id, name, value))
+
+
+@click.command()
+@click.argument("id")
+@_name_option
+@_stage_option
+@_comment_option
+@by_option
+@json_option
+@store_options
+@pass_session
+def approve(
+    session: Session, id: str, name: str, stage: str | None, comment: str | None, by: str, as_json: bool
+) -> None:
+    """Say yes to a workflow that waits for approval.
+
+    It is kept until a stage waits for it.
+    """
+    word = session.workflows.approve
+    _send(session, id, name, as_json, lambda: word(id, name, user=by or "anonymous", comment=comment, stage=stage))
+
+
+@click.command()
+@click.argument("id")
+@_name_option
+@_stage_option
+@_comment_option
+@by_option
+@json_option
+@store_options
+@pass_session
+def reject(
+    session: Session, id: str, name: str, stage: str | None, comment: str | None, by: str, as_json: bool
+) -> None:
+    """Say no to a workflow that waits for approval.
+
+    The stage that waits fails, unless it goes on with a rejection too.
+    """
+    word = session.workflows.reject
+    _send(session, id, name, as_json, lambda: word(id, name, user=by or "anonymous", comment=comment, stage=stage))
+
+
+def _send(session: Session, id: str, name: str, as_json: bool, send: Callable[[], bool]) -> None:
+    """Raises NotFound for a workflow or a stage that is not there, and Failed for a workflow that has ended."""
     find_record(session, id)
     try:
-        is_taken = session.workflows.signal(id, name, json_of("--value", given))
+        is_taken = send()
+    except WorkflowNotFoundError as error:
+        raise NotFound(str(error)) from None
     except TaskError as error:
         raise Failed(str(error)) from None
     if as_json:

@@ -35,7 +35,7 @@ from holdfast.workflows.reporting import Reporter
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints
 from holdfast.workflows.settling import ENDED, WAKE, Ending
-from holdfast.workflows.signals import Signal, send
+from holdfast.workflows.signals import APPROVAL, Signal, send, word_of
 from holdfast.workflows.starting import start_waiting
 from holdfast.workflows.worker import WorkflowWorker
 
@@ -228,6 +228,33 @@ class Operating(Reading):
         except DeadLetterError as error:
             raise DeadLetterError(f"{error}; it is the dead item {self._bury(id, sent, mark, error)}") from None
         return found
+
+    def approve(
+        self,
+        id: str,
+        name: str = APPROVAL,
+        *,
+        user: str = "anonymous",
+        comment: str | None = None,
+        stage: str | None = None,
+        signal_id: str | None = None,
+    ) -> bool:
+        """Say yes to a workflow that waits for somebody's word: an `approval` task goes on, and `wait_signal(name)`
+        gives `approved`, `user` and `comment`. Answers and raises as `signal` does."""
+        return self.signal(id, name, word_of(True, user, comment), stage=stage, signal_id=signal_id)
+
+    def reject(
+        self,
+        id: str,
+        name: str = APPROVAL,
+        *,
+        user: str = "anonymous",
+        comment: str | None = None,
+        stage: str | None = None,
+        signal_id: str | None = None,
+    ) -> bool:
+        """Say no: an `approval` task fails, or with `fail_on_reject=False` goes on with that. Else as `approve`."""
+        return self.signal(id, name, word_of(False, user, comment), stage=stage, signal_id=signal_id)
 
     def _bury(self, id: str, signal: Signal, mark: str, error: DeadLetterError) -> str:
         message = SignalStage(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.errors import DeadLetterError, TaskError, WorkflowNotFoundError
 from holdfast.machine.run import Advance
@@ -15,6 +15,9 @@ from holdfast.workflows.control import settled
 from holdfast.workflows.records import ITEM, SIGNAL, STAGE, SignalRecord
 from holdfast.workflows.run import Run
 
+APPROVAL: Final = "approval"
+"""The name of the signal that brings somebody's word, where nothing else is said."""
+
 
 class Signal(NamedTuple):
     """`value` is JSON. For the stage `ref`, or with None for whichever waits for the name."""
@@ -23,6 +26,11 @@ class Signal(NamedTuple):
     value: str
     ref: str | None = None
     persistent: bool = True
+
+
+def word_of(approved: bool, user: str | None, comment: str | None) -> dict[str, Any]:
+    """What an approval or a rejection says."""
+    return {"approved": approved, "user": user, "comment": comment}
 
 
 def send(store: Store, run: Run, step: Advance, signal: Signal, most: int) -> tuple[bool, list[Change]]:

@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, TaskError
 from holdfast.machine.workflow import WorkflowStatus
+from holdfast.testing import WorkflowTestKit
 from holdfast.testing.clock import ManualClock
+from holdfast.workflows.functions import workflow
+from holdfast.workflows.model import Workflow
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task import Task
+from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.tasks.waiting import ApprovalTask, NoopTask, WaitTask
+from holdfast.workflows.waiting import wait_signal
 from tests.workflows.tasks.stages import stage
 
 
@@ -143,3 +148,56 @@ def test_a_signal_must_say_what_it_means() -> None:
 def test_a_wrong_approval_is_refused_by_name(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ApprovalTask().execute(stage(**settings))
+
+
+def approving(kit: WorkflowTestKit, **settings: Any) -> Any:
+    kit.workflows.registry.register("approval", ApprovalTask())
+    word = StageExecution.create("a", "a", "a", tasks=[TaskExecution.create("a", "approval")], context=settings)
+    run = kit.start(Workflow.create("shop", "word", [word]))
+    kit.run_until_idle()
+    return run
+
+
+def test_somebody_approves_a_workflow_and_the_stages_after_it_know_who() -> None:
+    with WorkflowTestKit() as kit:
+        run = approving(kit)
+        assert kit.workflows.approve(run.id, user="ann", comment="fine", signal_id="click-1")
+        assert not kit.workflows.approve(run.id, user="ann", comment="fine", signal_id="click-1")  # the same click
+        kit.finish(run)
+        left = kit.workflows.workflow(run.id).stage("a").outputs
+        assert left == {"approved": True, "user": "ann", "comment": "fine"}
+
+
+def test_somebody_rejects_a_workflow_which_fails_with_his_words() -> None:
+    with WorkflowTestKit() as kit:
+        run = approving(kit)
+        assert kit.workflows.reject(run.id, user="bob", comment="too dear")
+        kit.run_until_idle()
+        assert (run.status, run.record.reason) == (WorkflowStatus.TERMINAL, "rejected by bob: too dear")
+
+
+def test_a_rejection_can_be_an_answer_too() -> None:
+    with WorkflowTestKit() as kit:
+        run = approving(kit, fail_on_reject=False)
+        kit.workflows.reject(run.id)
+        kit.finish(run)
+        left = kit.workflows.workflow(run.id).stage("a").outputs
+        assert left == {"approved": False, "user": "anonymous", "comment": None}
+
+
+def test_a_word_that_comes_early_is_kept_and_one_of_another_name_is_none() -> None:
+    with WorkflowTestKit() as kit:
+        run = approving(kit, approval_signal="release")
+        assert not kit.workflows.approve(run.id)
+        assert kit.workflows.approve(run.id, "release", stage="a")
+        kit.finish(run)
+        with pytest.raises(TaskError, match="SUCCEEDED"):
+            kit.workflows.reject(run.id, "release")
+
+
+def test_a_function_that_waits_for_the_signal_gets_the_word() -> None:
+    with WorkflowTestKit() as kit:
+        run = kit.start(workflow(name="asks")(lambda: wait_signal("approval")))
+        kit.run_until_idle()
+        kit.workflows.reject(run.id, user="ann")
+        assert kit.finish(run) == {"approved": False, "user": "ann", "comment": None}

@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from holdfast.server.shapes import MayReason, Reasoned
+from holdfast.server.shapes import LONGEST_REASON, MayReason, Reasoned
+from holdfast.workflows.signals import APPROVAL
 
 Text = Annotated[str, Field(min_length=1, max_length=400)]
 
@@ -341,6 +342,16 @@ class SignalRequest(MayReason):
     audited: ClassVar = ("name", "stage")
     name: Text
     value: Any = None
+    stage: Annotated[str, Field(min_length=1, max_length=400)] | None = None
+    signal_id: str | None = Field(None, min_length=1, max_length=200)
+
+
+class WordRequest(MayReason):
+    """A yes or no to whichever stage waits for the signal, or to one. Who says it is whoever asks."""
+
+    audited: ClassVar = ("name", "stage")
+    name: Text = APPROVAL
+    comment: str | None = Field(None, max_length=LONGEST_REASON)
     stage: Annotated[str, Field(min_length=1, max_length=400)] | None = None
     signal_id: str | None = Field(None, min_length=1, max_length=200)
 

@@ -1,4 +1,5 @@
-"""Workflows: find, show, draw and follow them; start, signal, hold, retry, restart, skip, cancel, fork; dead items."""
+"""Workflows: find, show, draw and follow them; start, signal, approve, hold, retry, restart, skip, cancel, fork; dead
+items."""
 
 from __future__ import annotations
 
@@ -33,6 +34,7 @@ from holdfast.server.routes.workflow_shapes import (
     StartRequest,
     StrandedWork,
     Timeline,
+    WordRequest,
     WorkflowRow,
     WorkflowShown,
 )
@@ -291,6 +293,18 @@ def signal(asked: Asking, id: Id, body: SignalRequest) -> Any:
     return {"taken": taken}
 
 
+@routes.acts("/{id}/approve", response_model=SignalAnswer)
+def approve(asked: Asking, id: Id, body: WordRequest) -> Any:
+    """Say yes to a stage that waits for somebody's word. It is kept until one does."""
+    return {"taken": _say(asked, id, body, asked.hold.workflows.approve)}
+
+
+@routes.acts("/{id}/reject", response_model=SignalAnswer)
+def reject(asked: Asking, id: Id, body: WordRequest) -> Any:
+    """Say no to a stage that waits for somebody's word: it fails, unless it goes on with that too."""
+    return {"taken": _say(asked, id, body, asked.hold.workflows.reject)}
+
+
 @routes.acts("/{id}/fork", response_model=WorkflowRow, status_code=201)
 def fork(asked: Asking, id: Id, body: ForkRequest, request: Request) -> Any:
     """Start a new run of a workflow that has ended, from a stage on; what the other steps have left is taken over."""
@@ -369,6 +383,10 @@ def _by_program(act: Callable[[], Any]) -> Any:
 
 
 _TAKEN: Final = frozenset({"key_taken", "id_taken"})
+
+
+def _say(asked: Asked, id: str, body: WordRequest, word: Callable[..., bool]) -> bool:
+    return word(id, body.name, user=asked.by, comment=body.comment, stage=body.stage, signal_id=body.signal_id)
 
 
 def _row(asked: Asked, one: WorkflowSummary) -> dict[str, Any]:

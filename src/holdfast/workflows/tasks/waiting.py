@@ -13,12 +13,12 @@ from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.workflows.calling import current_task
 from holdfast.workflows.effects import Effect
 from holdfast.workflows.result import TaskResult
+from holdfast.workflows.signals import APPROVAL, word_of
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task import Task
 from holdfast.workflows.tasks.settings import check_flag, check_text, check_time, settings_of
 
 WAIT: Final = "wait"
-APPROVAL: Final = "approval"
 SIGNAL: Final = "signal"
 """Where the context of a stage has the signal that resumed it: its `name`, and `data` with what it brought."""
 
@@ -100,9 +100,10 @@ class ApprovalSettings:
 
 
 class ApprovalTask(Task):
-    """Waits until somebody approves or rejects; publishes `approved`, `user` and `comment`.
+    """Waits until somebody approves or rejects, as `hold.workflows.approve` and `reject` do; publishes `approved`,
+    `user` and `comment`.
 
-    The signal's data says `approved` (true or false) and may name `user` and `comment`.
+    A signal that is sent otherwise says `approved` (true or false) and may name `user` and `comment`.
     """
 
     effect = Effect.PURE
@@ -129,7 +130,7 @@ def _decided(settings: ApprovalSettings, data: Any) -> TaskResult:
     approved = data.get("approved") if isinstance(data, Mapping) else None
     if not isinstance(approved, bool):
         raise ConfigurationError(f"an approval's signal must say approved: true or false, got {data!r}")
-    outputs = {"approved": approved, "user": data.get("user"), "comment": data.get("comment")}
+    outputs = word_of(approved, data.get("user"), data.get("comment"))
     if approved or not settings.fail_on_reject:
         return TaskResult.success(outputs)
     reason = f": {outputs['comment']}" if outputs["comment"] else ""
