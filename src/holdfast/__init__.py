@@ -176,6 +176,7 @@ _HOMES = {
     "workflows.finalizing": "FinalizerResult",
     "workflows.functions": "TaskFunction WorkflowFunction task workflow",
     "workflows.guarantees": "StepGuarantee WorkflowGuarantees",
+    "workflows.loops": "repeat_until while_loop",
     "workflows.model": "Workflow WorkflowType",
     "workflows.multi_instance": "MultiInstanceConfig",
     "workflows.owner": "SyntheticStageOwner",
@@ -536,6 +537,8 @@ if TYPE_CHECKING:
     from holdfast.workflows.guarantees import StepGuarantee as StepGuarantee
     from holdfast.workflows.guarantees import WorkflowGuarantees as WorkflowGuarantees
     from holdfast.workflows.handle import WorkflowRun as WorkflowRun
+    from holdfast.workflows.loops import repeat_until as repeat_until
+    from holdfast.workflows.loops import while_loop as while_loop
     from holdfast.workflows.messages import AddMultiInstance as AddMultiInstance
     from holdfast.workflows.messages import CancelRegion as CancelRegion
     from holdfast.workflows.messages import CancelStage as CancelStage

@@ -26,6 +26,7 @@ from holdfast.workflows import events as workflow_events
 from holdfast.workflows.config import BulkheadConfig, EngineConfig, HandlerConfig, ResilienceConfig
 from holdfast.workflows.tasks.docker import DockerRun
 from holdfast.workflows.tasks.http import HttpCall
+from holdfast.workflows.tasks.loop import LoopSettings
 from holdfast.workflows.tasks.python import PythonCall, PythonScript
 from holdfast.workflows.tasks.shell import ShellCommand
 from holdfast.workflows.tasks.ssh import SshCommand
@@ -59,6 +60,7 @@ TASKS: dict[str, type[Any]] = {
     "`ssh`": SshCommand,
     "`wait`": WaitSettings,
     "`approval`": ApprovalSettings,
+    "`loop`": LoopSettings,
     "`sub_workflow`": SubWorkflowSettings,
 }
 

@@ -48,7 +48,8 @@ def restart(step: Advance, refs: Iterable[str], by: str, *, keeps_keys: bool = F
     run.status, run.ended_at = status, None
     step.reweigh()
     for ref in scope:
-        step.touch(ref).outputs = {}
+        stage = step.touch(ref)
+        stage.outputs, stage.jumps = {}, 0  # who asks for it wants all rounds of a loop
     for ref in scope:
         stage = step.stage(ref)
         if ref in targets and not any(one in scope for one in stage.plan.before):

@@ -1,13 +1,14 @@
 """Where the arguments of a task come from: the workflow's input, what earlier stages left, or the definition itself.
 
-A binding is JSON: `["in", name]`, `["out", ref, key, …]`, `["is", value]`, `["list", […]]` or `["dict", {…}]`.
+A binding is JSON: `["in", name]`, `["out", ref, key, …]`, `["own", key]`, `["is", value]`, `["list", […]]` or
+`["dict", {…}]`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.errors import TaskError
 from holdfast.store.codec import plain
@@ -37,6 +38,12 @@ class Promise:
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError(f"{self!r} is not known before the workflow runs; give it to a task as a whole")
+
+
+class Own(NamedTuple):
+    """What the stage itself has in its context: a jump brings it."""
+
+    key: str
 
 
 class Unknown:
@@ -80,6 +87,8 @@ def bind(value: Any, inputs: Mapping[int, str]) -> Binding:
     """
     if isinstance(value, Promise):
         return ["out", value.ref, *value.path]
+    if isinstance(value, Own):
+        return ["own", value.key]
     if _is_input(value, inputs):
         return ["in", inputs[id(value)]]
     if isinstance(value, timedelta):
@@ -104,11 +113,15 @@ def sources(binding: Binding) -> Iterator[str]:
                 yield from sources(item)
 
 
-def resolve(binding: Binding, inputs: Mapping[str, Any], outputs: Callable[[str], Any]) -> Any:
-    """The value. Raises TaskError if what an earlier stage left has no such part."""
+def resolve(
+    binding: Binding, inputs: Mapping[str, Any], outputs: Callable[[str], Any], context: Mapping[str, Any] = {}
+) -> Any:
+    """The value; `context` is the stage's own. Raises TaskError if what an earlier stage left has no such part."""
     match binding:
         case ["in", name]:
             return inputs[name]
+        case ["own", key]:
+            return context.get(key)
         case ["out", ref, *path]:
             value = outputs(ref)
             for key in path:

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import update_wrapper
-from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
 from holdfast.core.check import check_seconds
 from holdfast.errors import ConfigurationError, WorkflowDefinitionError
@@ -151,6 +151,14 @@ class TracedStage:
     args: list[Binding]
     kwargs: dict[str, Binding]
     requires: list[str]
+    max_jumps: int | None = None
+
+
+class Loop(NamedTuple):
+    """Stages that are run again and again, and the one that ends that."""
+
+    end: str
+    inside: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -164,6 +172,9 @@ class Trace:
     workflows: dict[str, WorkflowFunction[Any, Any]] = field(default_factory=dict)
     """The workflows that it has called."""
     patches: set[str] = field(default_factory=set)
+    loops: list[Loop] = field(default_factory=list)
+    rounds: int = 1
+    """How often what is called here may be run, by the loops around it."""
 
     def add(self, task: TaskFunction[Any, Any], args: Any, kwargs: Any, after: Any, ref: str | None) -> Promise:
         given = [bind(value, self.inputs) for value in args]
@@ -172,7 +183,7 @@ class Trace:
         needs += [self._ref(one) for one in ([after] if isinstance(after, Promise) else after)]
         if ref is not None and ref in self.stages:
             raise WorkflowDefinitionError("duplicate_ref", f"there are two stages {ref!r}", (ref,))
-        ref = ref or self._free(task.name.removeprefix(WORKFLOW_TYPE).rpartition(".")[2])
+        ref = ref or self.free(task.name.removeprefix(WORKFLOW_TYPE).rpartition(".")[2])
         self.stages[ref] = TracedStage(ref, task, given, named, list(dict.fromkeys(needs)))
         return Promise(ref)
 
@@ -181,7 +192,8 @@ class Trace:
             raise WorkflowDefinitionError("bad_arguments", f"after= takes what tasks returned, got {one!r}")
         return one.ref
 
-    def _free(self, name: str) -> str:
+    def free(self, name: str) -> str:
+        """A name for a stage, which no other has: this one, or with a number."""
         while True:
             number = self.names[name] = self.names.get(name, 0) + 1
             ref = name if number == 1 else f"{name}-{number}"
@@ -278,19 +290,11 @@ class WorkflowFunction(Generic[P, T]):
         if not trace.stages:
             raise WorkflowDefinitionError("no_stages", f"workflow {self.name!r} calls no task")
         check_graph({ref: stage.requires for ref, stage in trace.stages.items()})
+        _check_loops(trace)
         return self._document(trace, bind(returned, trace.inputs)), inputs, trace
 
     def _document(self, trace: Trace, result: Binding) -> dict[str, Any]:
-        stages = [
-            {
-                "ref": one.ref,
-                "tasks": [_task_document(task) for task in (one.task, *one.task.checks)],
-                "requires": one.requires,
-                "args": one.args,
-                "kwargs": one.kwargs,
-            }
-            for one in trace.stages.values()
-        ]
+        stages = [_stage_document(one) for one in trace.stages.values()]
         document = {"v": 1, "name": self.name, "version": self.version, "stages": stages, "result": result}
         if trace.patches:
             document["patches"] = sorted(trace.patches)
@@ -325,6 +329,24 @@ def _starter(workflow: WorkflowFunction[P, T]) -> TaskFunction[P, T]:
 def current_trace() -> Trace | None:
     """The calls of the body of a workflow that is being run here to see its graph."""
     return _tracing.get()
+
+
+def _check_loops(trace: Trace) -> None:
+    """Raises WorkflowDefinitionError for a stage that would not know which round it is about."""
+    for end, inside in trace.loops:
+        for ref, stage in trace.stages.items():
+            found = [one for one in stage.requires if one in inside]
+            if found and ref not in inside and ref != end:
+                story = f"{ref!r} waits for {found[0]!r}, which every round of {end!r} runs; take what the loop gives"
+                raise WorkflowDefinitionError("inside_of_loop", story, (ref, found[0]))
+
+
+def _stage_document(stage: TracedStage) -> dict[str, Any]:
+    tasks = [_task_document(task) for task in (stage.task, *stage.task.checks)]
+    document = {
+        "ref": stage.ref, "tasks": tasks, "requires": stage.requires, "args": stage.args, "kwargs": stage.kwargs,
+    }  # fmt: skip
+    return document if stage.max_jumps is None else {**document, "max_jumps": stage.max_jumps}
 
 
 def _task_document(task: TaskFunction[Any, Any]) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from holdfast.workflows.guarded import way_of
 from holdfast.workflows.hands import Hands, WorkerLimits
 from holdfast.workflows.isolation import IsolatedTask, ProcessIsolation
 from holdfast.workflows.items import HELD
+from holdfast.workflows.own_tasks import BUILT_IN
 from holdfast.workflows.parking import Parking
 from holdfast.workflows.plan import StageExtras
 from holdfast.workflows.presence import MOST_CRASHES, Presence
@@ -56,7 +57,6 @@ from holdfast.workflows.starting import start_waiting
 from holdfast.workflows.ticker import Ticker
 from holdfast.workflows.ticking import Ticking
 from holdfast.workflows.transactions import SessionsOf, Transactions
-from holdfast.workflows.waiting import BUILT_IN
 
 PRIORITIES: Final = (1, 0, -1)
 MOST_CLAIMED: Final = 500
@@ -531,12 +531,12 @@ class Shift:
 
         if item.type not in self._tasks:
             return self._stage_call(item, run, extras)
-        task = self._tasks[item.type]
+        task, own = self._tasks[item.type], run.stage(item.ref).context
         return Call(
             item,
             self._apart(task),
-            [left(item.ref)] if task.verifies else [resolve(binding, run.inputs, left) for binding in args],
-            {} if task.verifies else {name: resolve(one, run.inputs, left) for name, one in kwargs.items()},
+            [left(item.ref)] if task.verifies else [resolve(binding, run.inputs, left, own) for binding in args],
+            {} if task.verifies else {name: resolve(one, run.inputs, left, own) for name, one in kwargs.items()},
             self._registry.judge,
             run.key_of(item.ref, item.at),
             run.blueprint.patches,

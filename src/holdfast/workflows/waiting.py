@@ -34,9 +34,6 @@ def wait_signal(
     return Wait(name, None if timeout is None else _seconds("wait_signal.timeout", timeout), on_timeout=end)
 
 
-BUILT_IN = (sleep, wait_signal)
-
-
 def _seconds(what: str, value: float | timedelta) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if seconds:

@@ -34,6 +34,7 @@ from holdfast.workflows.mentions import mentioned
 from holdfast.workflows.messages import RunFinalizers, StartWaitingWorkflows
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.operating import Operating
+from holdfast.workflows.own_tasks import BUILT_IN
 from holdfast.workflows.parking import Parking
 from holdfast.workflows.records import STAGE
 from holdfast.workflows.recovery import WorkflowRecovery
@@ -49,7 +50,6 @@ from holdfast.workflows.store import WorkflowStore
 from holdfast.workflows.task_guards import TaskGuards
 from holdfast.workflows.transactions import SessionsOf, no_sessions
 from holdfast.workflows.verification import CHECK, FunctionCheck, ValueCheck, checks_of
-from holdfast.workflows.waiting import BUILT_IN
 from holdfast.workflows.worker import WorkflowWorker
 
 if TYPE_CHECKING:

@@ -15,7 +15,18 @@ def test_they_can_all_be_registered_and_found() -> None:
     registry = TaskRegistry()
     for name, task in builtin_tasks().items():
         registry.register(name, task)
-    assert list(registry) == ["approval", "docker", "http", "noop", "python", "shell", "ssh", "sub_workflow", "wait"]
+    assert list(registry) == [
+        "approval",
+        "docker",
+        "http",
+        "loop",
+        "noop",
+        "python",
+        "shell",
+        "ssh",
+        "sub_workflow",
+        "wait",
+    ]
     assert registry.resolve("noop").execute(stage()) == TaskResult.success()
 
 

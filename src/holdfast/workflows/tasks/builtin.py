@@ -13,6 +13,7 @@ from holdfast.workflows.children import CHILD
 from holdfast.workflows.task import Task
 from holdfast.workflows.tasks.docker import DockerTask
 from holdfast.workflows.tasks.http import HttpTask
+from holdfast.workflows.tasks.loop import LoopTask
 from holdfast.workflows.tasks.python import PythonTask
 from holdfast.workflows.tasks.shell import ShellTask
 from holdfast.workflows.tasks.ssh import SshTask
@@ -43,5 +44,6 @@ def builtin_tasks(
         "wait": WaitTask(clock),
         "noop": NoopTask(),
         "approval": ApprovalTask(),
+        "loop": LoopTask(),
         CHILD: SubWorkflowTask(),
     }
