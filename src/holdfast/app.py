@@ -23,7 +23,6 @@ from holdfast.machine.breaker_record import BREAKER
 from holdfast.machine.bulk import BULK
 from holdfast.machine.dead_letter import LETTER, SUMMARY
 from holdfast.machine.drain import DOMAIN
-from holdfast.store.lease import LEASE
 from holdfast.store.port import Store
 from holdfast.store.record import Kind
 from holdfast.telemetry.hub import Hub, default_hub
@@ -56,7 +55,7 @@ if TYPE_CHECKING:  # guards and letters do without SQLAlchemy
 F = TypeVar("F", bound=Callable[..., Any])
 P = TypeVar("P", bound="EndpointPool | ProxyRotator")
 
-KINDS: Final[tuple[Kind[Any], ...]] = (LETTER, SUMMARY, BULK, DOMAIN, BREAKER, LEASE, *WORKFLOW_KINDS, *ACCESS_KINDS)
+KINDS: Final[tuple[Kind[Any], ...]] = (LETTER, SUMMARY, BULK, DOMAIN, BREAKER, *WORKFLOW_KINDS, *ACCESS_KINDS)
 """Everything that Holdfast keeps by the store's verbs. The tables of the outbox are ordinary ones."""
 
 

@@ -11,6 +11,7 @@ from holdfast.machine.graph import Edges
 from holdfast.machine.run import Part, RunState, StagePlan, StageState, Wait
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json, plain_to_json
+from holdfast.store.lease import LEASE
 from holdfast.store.record import Index, Kind
 
 
@@ -255,7 +256,7 @@ _MORE: Final = (
 """What is seldom other than it was at first."""
 KINDS: Final = (
     WORKFLOW, STAGE, ITEM, DEFINITION, SIGNAL, EVENT, WORKER, MESSAGE, PROCESSED, CONFIG, PIPELINE, WAITING, SCHEDULE,
-    FINALIZER, SERVING,
+    FINALIZER, SERVING, LEASE,
 )  # fmt: skip
 _more_of: Final = attrgetter(*_MORE)
 

@@ -45,6 +45,7 @@ from holdfast.workflows.parking import Parking
 from holdfast.workflows.plan import StageExtras
 from holdfast.workflows.presence import MOST_CRASHES, Presence
 from holdfast.workflows.pruning import BATCH, prune
+from holdfast.workflows.rates import Rates
 from holdfast.workflows.records import FINALIZE, ITEM, WAITING, ItemRecord, WorkflowRecord
 from holdfast.workflows.registry import TaskRegistry, hooks_of
 from holdfast.workflows.reporting import Reporter
@@ -57,6 +58,7 @@ from holdfast.workflows.starting import start_waiting
 from holdfast.workflows.ticker import Ticker
 from holdfast.workflows.ticking import Ticking
 from holdfast.workflows.transactions import SessionsOf, Transactions
+from holdfast.workflows.turns import Turns
 
 PRIORITIES: Final = (1, 0, -1)
 MOST_CLAIMED: Final = 500
@@ -94,6 +96,7 @@ class Shift:
         recover: Callable[[], int],
         child: Callable[[SubWorkflow], Wanted],
         schedules: Ticking,
+        rates: Rates,
         queues: Sequence[str],
         versions: Sequence[str] | None,
         threads: int,
@@ -125,6 +128,8 @@ class Shift:
         self._ending = ending
         self._parking = parking
         self._queues = tuple(queues)
+        self._rates = rates
+        self._turns = Turns(store, clock)
         self._versions = versions
         self._served = () if versions is None else (among("code", tuple(versions)),)
         self.serving = Serving(store, self._queues, versions, lambda: self.presence.about())
@@ -136,7 +141,7 @@ class Shift:
         self._runs = Runs(store, blueprints, strict=configs.engine.merge_strict)
         self.presence = Presence(store, beat_s=beat_s, ttl_s=ttl_s, clock=clock)
         self._settling = Settling(
-            store, self._runs, owner=lambda: self.presence.id, room=self._room, may_own=self._may_own,
+            store, self._runs, owner=lambda: self.presence.id, room=self._own_room, may_own=self._may_own,
             hand_out=self._hand_out, settled=self._settled, told=self._over, ending=ending,
             stored=reporter.stored, retries=configs.handler.concurrency_max_retries,
         )  # fmt: skip
@@ -390,6 +395,10 @@ class Shift:
         known = not type or type in self._tasks or type in self._registry or type.startswith(PREFIX)
         return self.hands.room(type) if known and not self.stopping.is_set() else _NONE
 
+    def _own_room(self, type: str) -> int:
+        """The same for what a step here makes. What has a rate is claimed by everybody, or it would not be counted."""
+        return _NONE if self._rates.limits(self._queues, type) else self._room(type)
+
     def _claim(self) -> tuple[int, float]:
         """Take what is due. How many items, and in how many seconds the next one is due."""
         known = self._known
@@ -412,12 +421,15 @@ class Shift:
         return taken, first
 
     def _wait_for(self, rooms: Mapping[str, int], queue: str, priorities: Sequence[int]) -> float:
-        """In how many seconds something is due that there is room for."""
-        if not rooms:
-            return self._idle_s
-        where = (*equal(queue=queue), among("priority", priorities), among("type", tuple(rooms)), *self._served)
+        """In how many seconds something is due that there is room for, and that its rate lets begin."""
+        waits = {type: self._rates.wait(queue, type) for type in rooms}
+        free = tuple(type for type, wait in waits.items() if not wait)
+        later = min((wait for wait in waits.values() if wait), default=self._idle_s)
+        if not free:
+            return later
+        where = (*equal(queue=queue), among("priority", priorities), among("type", free), *self._served)
         next = self._store.page(ITEM, where, by="due_at", limit=1)
-        return ((next[0].due_at or 0) - self._store.now()) / 1e6 if next else self._idle_s
+        return min(later, ((next[0].due_at or 0) - self._store.now()) / 1e6) if next else later
 
     def _take(self, rooms: dict[str, int], suspects: dict[str, int], queue: str, priority: int) -> list[ItemRecord]:
         """Claim what is due, type by type in the order of the first that waits; `rooms` is what is left of them then.
@@ -433,15 +445,20 @@ class Shift:
             suspects[item.type] -= suspicion
             return evolve(item, owner=self.presence.id, due_at=None)
 
-        types = list(rooms)
+        types = [type for type in rooms if not self._rates.wait(queue, type)]
         while types:
             due = (*equal(queue=queue, priority=priority), Condition("due_at", "<=", self._store.now()), *self._served)
             next = self._store.page(ITEM, (*due, among("type", types)), by="due_at", limit=1)
             if not next:
                 break
             type = next[0].type
-            limit = min(MOST_CLAIMED, rooms[type])
-            found = self._store.claim(ITEM, (*due, Condition("type", "=", type)), take, limit=limit)
+            limit = self._rates.take(queue, type, min(MOST_CLAIMED, rooms[type]))
+            if not limit:
+                types.remove(type)
+                continue
+            where = (*due, Condition("type", "=", type))
+            found = self._turns.claim((queue, priority, type), where, take, limit)
+            self._rates.give_back(queue, type, limit - len(found))
             self._was_late = self._was_late or not found
             taken += found
             rooms[type] -= len(found)

@@ -22,6 +22,7 @@ from holdfast.workflows.functions import TaskFunction
 from holdfast.workflows.isolation import ProcessIsolation
 from holdfast.workflows.parking import Parking
 from holdfast.workflows.presence import Presence
+from holdfast.workflows.rates import Rates
 from holdfast.workflows.records import ItemRecord, WorkflowRecord
 from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.reporting import Reporter
@@ -65,6 +66,7 @@ class WorkflowWorker:
         recover: Callable[[], int],
         child: Callable[[SubWorkflow], Wanted],
         schedules: Ticking,
+        rates: Rates,
         queues: Sequence[str] = ("default",),
         versions: Sequence[str] | None = None,
         threads: int = 10,
@@ -84,9 +86,10 @@ class WorkflowWorker:
         self._make = partial(
             Shift, store, tasks, registry, blueprints, configs, finalizers, guard=guard, sessions=sessions, told=told,
             reporter=reporter, ending=ending, parking=parking, deliver=deliver, recover=recover, child=child,
-            schedules=schedules, queues=queues, versions=versions, threads=threads, async_tasks=async_tasks,
-            bulkheads=bulkheads, isolation=_isolation(configs, application), beat_s=beat_s, ttl_s=ttl_s, idle_s=idle_s,
-            retention_days=retention_days, clock=clock, crew=Crew() if crew is None else crew,
+            schedules=schedules, rates=rates, queues=queues, versions=versions, threads=threads,
+            async_tasks=async_tasks, bulkheads=bulkheads, isolation=_isolation(configs, application), beat_s=beat_s,
+            ttl_s=ttl_s, idle_s=idle_s, retention_days=retention_days, clock=clock,
+            crew=Crew() if crew is None else crew,
         )  # fmt: skip
         self._shift = self._make()
         self._thread: threading.Thread | None = None

@@ -36,6 +36,7 @@ from holdfast.workflows.model import Workflow
 from holdfast.workflows.operating import Operating
 from holdfast.workflows.own_tasks import BUILT_IN
 from holdfast.workflows.parking import Parking
+from holdfast.workflows.rates import Rates
 from holdfast.workflows.records import STAGE
 from holdfast.workflows.recovery import WorkflowRecovery
 from holdfast.workflows.registry import TaskRegistry
@@ -97,6 +98,8 @@ class Workflows(Operating):
         self.registry = TaskRegistry()
         self.registry.register(CHECK, ValueCheck())
         """Tasks of stages that are put together as models, by name."""
+        self.rates = Rates(store)
+        """How often tasks are begun, by type and by queue."""
         self.schedules = Schedules(store, self._blueprints, self)
         """Workflows that are started again and again."""
         self.finalizers = FinalizerRegistry(Engine(store, self.change, self.registry, self._blueprints), clock=clock)
@@ -304,7 +307,8 @@ class Workflows(Operating):
             self._store, self.tasks, self.registry, self._blueprints, self.configs, self.finalizers,
             guard=self._guards.find, sessions=self._guards.sessions, told=self.heard, reporter=self._reporter,
             ending=self.ending, parking=self._parking, deliver=self.delivery.deliver, recover=self._recover,
-            child=self._child, schedules=self.schedules.ticking, clock=self._clock, **{**usual, **options},
+            child=self._child, schedules=self.schedules.ticking, rates=self.rates, clock=self._clock,
+            **{**usual, **options},
         )  # fmt: skip
         self._workers.add(worker)
         return worker
