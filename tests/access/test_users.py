@@ -193,6 +193,14 @@ def test_an_address_that_tries_many_names_has_to_wait_and_others_do_not(access: 
     assert access.authenticate("ada", PASSWORD, address="203.0.113.8") is not None
 
 
+def test_another_address_of_the_same_network_is_no_new_beginning(access: Access) -> None:
+    for at in range(PER_ADDRESS[1]):
+        assert access.authenticate(f"user{at}", OTHER, address=f"2606:2800:220:1::{at}") is None
+    with pytest.raises(RateLimited):
+        access.authenticate("ada", PASSWORD, address="2606:2800:220:1:ffff::1")
+    assert access.authenticate("ada", PASSWORD, address="2606:2800:220:2::1") is None
+
+
 def test_a_new_password_lets_a_throttled_name_in(access: Access) -> None:
     access.add_user("ada", PASSWORD, "viewer")
     for _ in range(PER_NAME[1]):

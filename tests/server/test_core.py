@@ -19,7 +19,7 @@ from holdfast.server.api import create_app
 from holdfast.server.live import KEPT, Live
 from holdfast.server.problems import ProblemError
 from holdfast.server.routing import RIGHT, Asking, Routes
-from holdfast.server.run import is_loopback, listen, server, url_of
+from holdfast.server.run import listen, server, url_of
 from holdfast.telemetry.events import CallCompleted, CircuitStateChanged
 from tests.server.clients import API, app_of, client_of, holding
 
@@ -271,13 +271,6 @@ def test_a_commit_in_the_store_is_told_by_its_topic():
         hold.letters.create(domain="mail", failure_type="X", wake=True)
         assert [one.topic for one in live.since(0)] == ["letters"]  # who is told once and has not asked needs no more
         live.close()
-
-
-@pytest.mark.parametrize(
-    ("host", "is_ours"), [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("0.0.0.0", False), ("::", False)]
-)
-def test_only_loopback_addresses_are_this_machines_alone(host, is_ours):
-    assert is_loopback(host) is is_ours
 
 
 def test_an_address_that_others_reach_is_refused_while_nobody_can_sign_in(hold):

@@ -14,7 +14,7 @@ from holdfast import Holdfast
 from holdfast.access.rights import ROLES, Identity, Role
 from holdfast.errors import StoreUnavailable
 from holdfast.server.api import create_app
-from holdfast.server.identity import LOCAL, is_loopback
+from holdfast.server.identity import LOCAL
 from holdfast.testing.clock import ManualClock
 from tests.server.clients import API, ELSEWHERE, PASSWORD, client_of, holding, sign_in
 
@@ -72,17 +72,6 @@ def test_signing_in_can_be_required_before_there_are_accounts_and_be_left_out_af
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
 def test_what_a_proxy_on_this_machine_hands_on_is_not_from_this_machine(hold: Holdfast, header: str) -> None:
     assert who(client_of(create_app(hold)), headers={header: "203.0.113.7"}) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("host", "is_local"),
-    [
-        ("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.1", False),
-        ("::ffff:10.0.0.1", False), ("localhost", False), ("", False), ("127.0.0.1.example", False),
-    ],
-)  # fmt: skip
-def test_only_an_address_of_this_machine_is_one(host: str, is_local: bool) -> None:
-    assert is_loopback(host) is is_local
 
 
 def test_a_token_says_who_asks_from_anywhere(hold: Holdfast) -> None:

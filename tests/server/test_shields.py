@@ -162,6 +162,13 @@ def test_another_machine_is_bounded_before_anybody_is_looked_up(hold: Holdfast) 
     assert client_of(app, token=tokens[2]).get(f"{API}/letters").status_code == 200
 
 
+def test_a_whole_network_of_ipv6_addresses_is_one_machine(hold: Holdfast) -> None:
+    app = create_app(hold, required=True, limits=Limits(address=(0.5, 2)))
+    ask = [client_of(app, client=(f"2606:2800:220:1::{at}", 50_000)).get(f"{API}/letters") for at in range(3)]
+    assert [answer.status_code for answer in ask] == [401, 401, 429]
+    assert client_of(app, client=("2606:2800:220:2::1", 50_000)).get(f"{API}/letters").status_code == 401
+
+
 def test_this_machine_without_accounts_is_not_limited(hold: Holdfast) -> None:
     client = client_of(create_app(hold, limits=Limits(reads=(0.5, 1), changes=(0.5, 1), address=(0.5, 1))))
     assert {client.get(f"{API}/letters").status_code for _ in range(5)} == {200}

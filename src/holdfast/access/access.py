@@ -17,6 +17,7 @@ from holdfast.access.throttle import Throttle
 from holdfast.access.tokens import LIFE as TOKEN_LIFE
 from holdfast.access.tokens import Token, Tokens
 from holdfast.access.users import User, Users, is_name, user_of
+from holdfast.core.addresses import neighbourhood
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import RateLimited
 from holdfast.store.codec import instant
@@ -26,7 +27,7 @@ from holdfast.telemetry.hub import Hub, default_hub
 PER_NAME: Final = (1 / 6, 10)
 """Attempts to sign in under one name, a second and at once, in one process. Success is forgiven."""
 PER_ADDRESS: Final = (1 / 3, 20)
-"""The same from one address, successful or not."""
+"""The same from one address, or from one /64 of IPv6, successful or not."""
 
 
 class Access:
@@ -179,7 +180,7 @@ class Access:
 
     def _admit(self, name: str, address: str | None) -> None:
         now = self.clock.monotonic()
-        wait = 0.0 if address is None else self._per_address.take(address, now)
+        wait = 0.0 if address is None else self._per_address.take(neighbourhood(address), now)
         # What cannot be a name has one bucket; a text of any length is not remembered.
         wait = wait or self._per_name.take(name if is_name(name) else "", now)
         if wait:

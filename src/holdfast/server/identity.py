@@ -5,7 +5,6 @@ A request that shows a token is judged by the token alone. One that comes throug
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import secrets
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast.access.access import Access
 from holdfast.access.rights import ROLES, Identity, Role
 from holdfast.access.sessions import Session
+from holdfast.core.addresses import is_loopback
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import HoldfastError
 from holdfast.server.problems import answer, translated
@@ -138,13 +138,3 @@ def is_on_this_machine(request: HTTPConnection) -> bool:
     if request.client is None or any(name in request.headers for name in _FORWARDED):
         return False
     return is_loopback(request.client.host)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the address can only be one of this machine; False for what is no address."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback

@@ -5,12 +5,12 @@ By default only this machine can reach it. Another address is refused unless the
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from holdfast.core.addresses import is_loopback
 from holdfast.errors import ConfigurationError, MissingExtra
 
 if TYPE_CHECKING:
@@ -117,8 +117,3 @@ def url_of(listening: socket.socket) -> str:
     """The address to type into a browser."""
     host, port = listening.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    return ipaddress.ip_address(host).is_loopback

@@ -20,8 +20,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.access.access import Access
 from holdfast.access.rights import Identity
 from holdfast.access.throttle import Throttle
+from holdfast.core.addresses import is_loopback, neighbourhood
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
-from holdfast.server.identity import Identifier, Identify, is_loopback, path_of
+from holdfast.server.identity import Identifier, Identify, path_of
 from holdfast.server.problems import answer
 
 CSRF_HEADER: Final = "X-Holdfast-CSRF"
@@ -123,7 +124,7 @@ class HostShield:
 
 
 class AddressShield:
-    """So many requests from one other machine, before anything is looked up for them."""
+    """So many requests from one other machine, which may have a whole IPv6 network, before anything is looked up."""
 
     def __init__(self, app: ASGIApp, throttle: Throttle, clock: Clock = SYSTEM_CLOCK) -> None:
         self._app = app
@@ -133,7 +134,7 @@ class AddressShield:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         address = _address(scope)
         is_bounded = scope["type"] == "http" and not is_loopback(address)
-        if is_bounded and (wait := self._throttle.take(address, self._clock.monotonic())):
+        if is_bounded and (wait := self._throttle.take(neighbourhood(address), self._clock.monotonic())):
             await _too_many(wait)(scope, receive, send)
             return
         await self._app(scope, receive, send)
@@ -152,7 +153,7 @@ class RateShield:
         identity = _identity(scope)
         if scope["type"] == "http" and (identity is None or identity.via != "loopback"):
             throttle = self._reads if scope["method"] in SAFE else self._changes
-            key = f"address {_address(scope)}" if identity is None else f"{identity.via} {identity.name}"
+            key = f"address {neighbourhood(_address(scope))}" if identity is None else f"{identity.via} {identity.name}"
             if wait := throttle.take(key, self._clock.monotonic()):
                 await _too_many(wait)(scope, receive, send)
                 return

@@ -9,20 +9,19 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from typing import Final
 
+from holdfast.core.addresses import Address, inner, is_public
 from holdfast.errors import PolicyError, ResolverError
 from holdfast.outbox.publishing import PublishError
 
-Address = IPv4Address | IPv6Address
 Reach = Callable[[str, Address], bool]
 """Whether a host may be called at that address."""
 
 VARIABLE: Final = "HOLDFAST_WEBHOOK_REACH"
 _PUBLIC: Final = "public"
 _NO_NAME: Final = frozenset("/:@ ")
-_TRANSLATED: Final = ip_network("64:ff9b::/96")
 
 
 class AddressRefused(ResolverError):
@@ -30,9 +29,8 @@ class AddressRefused(ResolverError):
 
 
 def public_only(host: str, address: Address) -> bool:
-    """Only what anybody on the internet could call: no loopback, private, link-local or otherwise reserved address."""
-    inner = _inner(address)
-    return inner.is_global and not inner.is_multicast
+    """Only what anybody on the internet could call: no loopback, private, link-local or otherwise special address."""
+    return is_public(address)
 
 
 def public_and(*allowed: str) -> Reach:
@@ -60,8 +58,8 @@ def only(*allowed: str) -> Reach:
             names.add(one.lower())
 
     def reach(host: str, address: Address) -> bool:
-        inner = _inner(address)
-        return host.lower() in names or any(inner in network for network in networks)
+        found = inner(address)
+        return host.lower() in names or any(found in network for network in networks)
 
     return reach
 
@@ -106,15 +104,3 @@ async def _look_up(host: str, port: int) -> list[Address]:
     except (socket.gaierror, UnicodeError) as error:
         raise PublishError(f"the host {host!r} has no address") from error
     return [ip_address(str(row[4][0]).partition("%")[0]) for row in rows]
-
-
-def _inner(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for, where it does."""
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:
-            return address.ipv4_mapped
-        if address.sixtofour is not None:
-            return address.sixtofour
-        if address in _TRANSLATED:
-            return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address
