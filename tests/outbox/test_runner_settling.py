@@ -135,6 +135,20 @@ async def test_a_hook_that_fails_is_logged_and_goes_no_further(
     assert "pager is away" not in caplog.text
 
 
+async def test_a_log_line_about_an_entry_holds_no_secret_and_no_second_line(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(database.sessions)
+    id = desk.put_one("https://ann:hunter2@mail.example/\nWARNING forged")  # nobody is registered under this name
+    with caplog.at_level(logging.WARNING, "holdfast.outbox"):
+        await desk.runner(max_attempts=1).run_once()
+    assert desk.statuses([id]) == ["abandoned"]
+    (line,) = [record.getMessage() for record in caplog.records if "abandoned" in record.getMessage()]
+    assert "hunter2" not in line
+    assert "\n" not in line
+    assert "mail.example" in line
+
+
 async def test_a_hook_is_called_when_the_abandonment_is_on_disk(database: Database) -> None:
     desk, seen = Desk(database.sessions), []
 

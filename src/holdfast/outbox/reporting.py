@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
+from holdfast.core.redact import redact
 from holdfast.machine.outbox_entry import ABANDON, PARK, REFUND, SUCCEED
 from holdfast.outbox.calling import Call
 from holdfast.outbox.entry import OutboxEntry
@@ -92,7 +93,7 @@ class Reporter:
     def _abandoned(self, entry: OutboxEntry, settlement: Settlement) -> None:
         error, attempts = settlement.given["last_error"], settlement.given["attempts"]
         story = "entry %s was abandoned in attempt %d of %s at %s: %s"
-        _log.warning(story, entry.entry_id, attempts, entry.operation, entry.resolver, error)
+        _log.warning(story, entry.entry_id, attempts, _shown(str(entry.operation)), _shown(entry.resolver), error)
         self._hub.emit(EntryAbandoned(str(entry.operation), "", str(entry.entry_id), entry.resolver, error, attempts))
 
     def lost(self, call: Call) -> None:
@@ -106,7 +107,7 @@ class Reporter:
         if not verdict.word or check is None:
             return
         if verdict.word != PENDING:
-            _log.info("entry %s at %s: read-back %s", entry.entry_id, entry.resolver, verdict.word)
+            _log.info("entry %s at %s: read-back %s", entry.entry_id, _shown(entry.resolver), verdict.word)
         told = (str(entry.entry_id), entry.resolver, verdict.word, check.number, verdict.error)
         self._hub.emit(EntryVerified(str(entry.operation), "", *told))
 
@@ -114,3 +115,8 @@ class Reporter:
         # The message may hold values of somebody's; the class says enough to look for it.
         _log.warning("outbox: %s failed%s: %s", part, f" for {entry_id}" if entry_id else "", error_name(error))
         self._hub.emit(RunnerTroubled("outbox", "", part, error_name(error), str(entry_id) if entry_id else None))
+
+
+def _shown(text: str) -> str:
+    """A name that somebody's data may have given, without secrets and within its line."""
+    return repr(redact(text))
