@@ -270,6 +270,8 @@ def test_the_trail_says_who_gave_what_to_whom_and_no_secret(root: TestClient, ho
         assert act in acts
     [added] = [payload for payload in rows if payload["act"] == "access.token_added"]
     assert (added["on_scopes"], added["reason"]) == ("letters:*", "nightly replays")
+    [asked] = [payload for payload in rows if payload["act"] == "access.create_token"]
+    assert (asked["with_scopes"], asked["with_expires_in_s"]) == ("letters:*", str(90 * 86400))
     assert secret.rpartition("_")[2] not in str(rows)
     assert OTHER not in str(rows)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from importlib import import_module
+from inspect import signature
 
 import pytest
 from fastapi import FastAPI
@@ -18,8 +20,10 @@ from holdfast.server import problems
 from holdfast.server.api import create_app
 from holdfast.server.live import KEPT, Live
 from holdfast.server.problems import ProblemError
+from holdfast.server.routes import RESOURCES
 from holdfast.server.routing import RIGHT, Asking, Routes
 from holdfast.server.run import listen, server, url_of
+from holdfast.server.shapes import Body
 from holdfast.telemetry.events import CallCompleted, CircuitStateChanged
 from tests.server.clients import API, app_of, client_of, holding
 
@@ -91,6 +95,40 @@ def test_the_trail_says_what_a_request_was_about_that_is_not_in_its_path(hold, c
     client.post("letters/domains/pause", json={"domain": "mail", "reason": "the post office is away"})
     (event,) = hold.audit.read("operator:local")
     assert event.payload["on_domain"] == "mail"
+
+
+WITHHELD = {
+    "NewUser": {"password"}, "NewPassword": {"password"}, "StartRequest": {"input"}, "SignalRequest": {"value"},
+    "ForkRequest": {"context"}, "ScheduleRequest": {"input"},
+}  # fmt: skip
+
+
+def test_the_trail_is_told_everything_that_an_act_is_asked_but_secrets_and_payloads():
+    bodies = {
+        parameter.annotation
+        for name in RESOURCES
+        for route in import_module(f"holdfast.server.routes.{name}").routes.routes
+        for parameter in signature(route.endpoint, eval_str=True).parameters.values()
+        if isinstance(parameter.annotation, type) and issubclass(parameter.annotation, BaseModel)
+    }
+    assert len(bodies) > 15
+    assert all(issubclass(body, Body) for body in bodies)
+    assert {body.__name__: set(body.withheld) for body in bodies if body.withheld} == WITHHELD
+
+
+def test_the_trail_says_how_an_act_was_to_be_done(hold, client):
+    client.post("breakers/mail/force-open", json={"reason": "outage", "ttl_minutes": 15})
+    client.post("circuit-breakers/a:1/reset?pool=proxies", json={"reason": "so"})
+    client.post("workflows", json={"name": "order", "input": {"card": "4111 1111"}, "reason": "so"})
+    client.post("access/users/bob", json={"password": "correct horse battery", "role": "viewer", "reason": "new"})
+    events = hold.audit.read("operator:local")
+    told = {event.payload["act"]: event.payload for event in events if event.event_type == "operator_acted"}
+    assert told["breakers.force_open"]["with_ttl_minutes"] == "15"
+    assert told["pools.reset_breaker"]["with_pool"] == "proxies"
+    assert told["workflows.start"]["on_name"] == "order"
+    assert told["access.add_user"]["with_role"] == "viewer"
+    assert "4111" not in str(events)
+    assert "horse" not in str(events)
 
 
 def test_a_server_without_the_key_of_the_trail_does_nothing_that_would_break_its_chain(hold, tmp_path, ask):
@@ -294,13 +332,13 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(hold):
 
 
 def test_the_reason_of_any_body_is_taken():
-    class Why(BaseModel):
+    class Why(Body):
         reason: str
 
     noted: list[tuple[str, str]] = []
 
     class Noting:
-        def acted(self, identity, act, right, target, reason):
+        def acted(self, identity, act, right, target, reason, how):
             noted.append((act, reason))
 
     class Request:

@@ -199,6 +199,17 @@ def test_breakers_of_used_endpoints_are_listed(client: TestClient, rotator: Prox
     assert datetime.fromisoformat(one["next_test_time"]) - opened == timedelta(seconds=30)
 
 
+def test_a_change_of_the_policy_is_in_the_audit_trail_with_its_fields(
+    hold: Holdfast, client: TestClient, rotator: ProxyRotator
+) -> None:
+    version = client.get("retry/policy").json()["version"]
+    said = {"max_attempts": 2, "jitter": False, "reason": "too many calls"}
+    assert client.put("retry/policy", params={"version": version}, json=said).status_code == 200
+    (event,) = hold.audit.read("operator:local")
+    told = {name: value for name, value in event.payload.items() if name.startswith("with_")}
+    assert told == {"with_version": str(version), "with_max_attempts": "2", "with_jitter": "False"}
+
+
 def test_a_reset_closes_a_breaker_and_is_in_the_audit_trail(
     hold: Holdfast, client: TestClient, rotator: ProxyRotator, clock: ManualClock
 ) -> None:

@@ -116,7 +116,7 @@ NEEDS: Final[dict[str, str]] = {
     "GET /workflows/describe": "workflows:read",
     "GET /workflows/dead": "workflows:read",
     "POST /workflows/dead/{item}/replay": "workflows:operate",
-    "POST /workflows/dead/{item}/discard": "workflows:operate",
+    "POST /workflows/dead/{item}/discard": "workflows:admin",
     "POST /workflows/dead/{item}/reveal": "workflows:reveal",
     "POST /workflows/finalizers/{finalizer}/run": "workflows:operate",
     "GET /workflows/{id}": "workflows:read",

@@ -2437,7 +2437,7 @@ export interface paths {
         put?: never;
         /**
          * Discard Dead
-         * @description Forget a dead item.
+         * @description Forget a dead item: it is deleted, and what it was to do is not done.
          */
         post: operations["workflows_discard_dead"];
         delete?: never;

@@ -12,11 +12,11 @@ from inspect import signature
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel
 
 from holdfast.access.rights import ADMIN, OPERATE, READ, RESOURCES, Identity
 from holdfast.app import Holdfast
 from holdfast.server.problems import RESPONSES, ProblemError
+from holdfast.server.shapes import Body
 from holdfast.server.trail import Trail
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,8 +67,9 @@ class Routes(APIRouter):
     def acts(self, path: str, act: str = OPERATE, method: str = "POST", **options: Any) -> Callable[[F], F]:
         """An endpoint that changes something: what it is asked is in the audit trail before it is done.
 
-        `act` is the right that it needs. A body with a field `reason` gives the reason; fields that say what it is
-        about, and are not in the path, are those that its class names in `audited`.
+        `act` is the right that it needs. A body with a field `reason` gives the reason. What it is about (`on_…`) are
+        the names in its path, and the fields that its body's class names in `audited`; how it is to be done (`with_…`)
+        everything else in the query and the body, except what the class names in `withheld`.
         """
 
         def add(function: F) -> F:
@@ -124,22 +125,34 @@ def _audited(function: Callable[..., Any], act: str, right: str) -> Callable[...
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         asked: Asked = kwargs["asked"]
-        bodies = [value for value in kwargs.values() if isinstance(value, BaseModel)]
+        bodies = [value for value in kwargs.values() if isinstance(value, Body)]
         reason = next((str(why) for body in bodies if (why := getattr(body, "reason", None))), "")
-        named = {
-            name: value for body in bodies for name in getattr(body, "audited", ()) if (value := getattr(body, name))
-        }
-        target = {**asked.target, **{name: str(value) for name, value in named.items()}}
-        asked.trail.acted(asked.identity, act, right, target, reason)
+        about, how = _facts(asked, kwargs, bodies)
+        asked.trail.acted(asked.identity, act, right, about, reason, how)
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            asked.trail.failed(asked.identity, act, target, error)
+            asked.trail.failed(asked.identity, act, about, error)
             raise
 
     if "asked" not in signature(function).parameters:
         raise TypeError(f"{act} changes something, and must take asked: Asking")
     return run
+
+
+def _facts(asked: Asked, kwargs: dict[str, Any], bodies: list[Body]) -> tuple[dict[str, str], dict[str, str]]:
+    """What is asked for, as texts: what it is about, and how it is to be done."""
+    about: dict[str, Any] = dict(asked.target)
+    how = {name: value for name, value in kwargs.items() if name not in about and isinstance(value, str | int | float)}
+    for body in bodies:
+        for name, value in body.given().items():
+            if name not in body.withheld and name != "reason":
+                (about if name in body.audited else how)[name] = value
+    return {name: _text(value) for name, value in about.items()}, {name: _text(value) for name, value in how.items()}
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 __all__ = ["ADMIN", "OPERATE", "PUBLIC", "READ", "RIGHT", "Asked", "Asking", "Routes"]

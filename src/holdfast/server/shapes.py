@@ -27,10 +27,20 @@ After = Annotated[str | None, Query(max_length=500, description="`next` of the p
 
 
 class Body(BaseModel):
-    """What a request says; a field that nobody knows is refused. `audited` names those that the trail is told."""
+    """What a request says; a field that nobody knows is refused.
+
+    All of it is in the audit trail: `audited` names the fields that say what it is about, `withheld` those of which the
+    trail is told nothing, as they hold secrets or anybody's data.
+    """
 
     audited: ClassVar[tuple[str, ...]] = ()
+    withheld: ClassVar[tuple[str, ...]] = ()
     model_config = ConfigDict(extra="forbid")
+
+    def given(self) -> dict[str, Any]:
+        """What it asks for, with defaults; without what is empty and nobody has set."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: value for name, value in values.items() if value or name in self.model_fields_set}
 
 
 class Reasoned(Body):

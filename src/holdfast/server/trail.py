@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.access.rights import Identity
 from holdfast.app import Holdfast
 from holdfast.audit.event import AuditEvent, AuditEventType
-from holdfast.core.redact import redact
+from holdfast.core.redact import MASK, is_secret_key, redact
 from holdfast.errors import ConfigurationError, MissingExtra
 from holdfast.server.problems import refused
 from holdfast.store.codec import clean_text
@@ -39,8 +39,16 @@ class Trail:
     def is_chained(self) -> bool:
         return self._sink is not None
 
-    def acted(self, identity: Identity, act: str, right: str, target: Mapping[str, str], reason: str) -> None:
-        """Somebody is about to act. Raises what the store raises: then it must not be done.
+    def acted(
+        self,
+        identity: Identity,
+        act: str,
+        right: str,
+        target: Mapping[str, str],
+        reason: str,
+        how: Mapping[str, str] | None = None,
+    ) -> None:
+        """Somebody is about to act: on what, why and how. Raises what the store raises: then it must not be done.
 
         Raises ProblemError where the trail is written with another key: an event of ours would break its chain.
         """
@@ -49,12 +57,12 @@ class Trail:
                 "another_audit_key", "the audit trail is written with another key than this server has; start it with "
                 "--app of the program, or with HOLDFAST_AUDIT_KEY",
             )  # fmt: skip
-        facts = {"right": right, "reason": _text(reason), **{f"on_{name}": _text(id) for name, id in target.items()}}
+        facts = {"right": right, "reason": _text(reason), **_named("on", target), **_named("with", how or {})}
         self._write(AuditEventType.OPERATOR_ACTED, identity, act, facts)
 
     def failed(self, identity: Identity, act: str, target: Mapping[str, str], error: Exception) -> None:
         """It was refused, or failed."""
-        told = {"error": type(error).__name__, **{f"on_{name}": _text(id) for name, id in target.items()}}
+        told = {"error": type(error).__name__, **_named("on", target)}
         try:
             self._write(AuditEventType.OPERATOR_ACT_FAILED, identity, act, told)
         except Exception:
@@ -69,6 +77,10 @@ class Trail:
             self._sink.append(
                 AuditEvent(event_type=kind, subject_ref=f"{SUBJECT}:{identity.name}"[:255], payload=payload)
             )
+
+
+def _named(prefix: str, values: Mapping[str, str]) -> dict[str, str]:
+    return {f"{prefix}_{name}": MASK if is_secret_key(name) else _text(value) for name, value in values.items()}
 
 
 def _text(value: str) -> str:

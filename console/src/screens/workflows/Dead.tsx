@@ -72,6 +72,7 @@ export function Dead() {
 function One({ item, close }: { item: Item; close: () => void }) {
   const may = useMay("workflows:operate");
   const mayReveal = useMay("workflows:reveal");
+  const mayForget = useMay("workflows:admin");
   const ask = useAsk();
   const path = { item: item.id };
   const replay = useAct((reason: string) => api.post("/api/v1/workflows/dead/{item}/replay", { path, body: { reason } }), { says: "It is tried again", changes: [["workflows"]] });
@@ -109,7 +110,7 @@ function One({ item, close }: { item: Item; close: () => void }) {
           <Button
             icon="bin"
             look="danger"
-            why={may.why}
+            why={mayForget.why}
             busy={discard.busy}
             onClick={async () => {
               const answer = await ask({ title: "Forget it?", body: "It is deleted, and what it was to do is not done.", confirm: "Forget", danger: true, reason: "must" });

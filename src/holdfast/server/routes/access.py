@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from fastapi import Path
 from pydantic import BaseModel, Field
@@ -91,6 +91,7 @@ class Roles(BaseModel):
 class NewUser(MayReason):
     """A password of at least 12 characters, and a role."""
 
+    withheld: ClassVar = ("password",)
     password: Password
     role: Role
 
@@ -98,6 +99,7 @@ class NewUser(MayReason):
 class NewPassword(MayReason):
     """A password of at least 12 characters."""
 
+    withheld: ClassVar = ("password",)
     password: Password
 
 

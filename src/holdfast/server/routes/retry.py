@@ -90,6 +90,10 @@ class RetryPolicyRequest(Body):
         except ValidationError as error:
             raise _policy_invalid(error) from None
 
+    def given(self) -> dict[str, Any]:
+        """For the audit trail: the other fields are not what was asked for, and stay."""
+        return self.changes()
+
     def changes(self) -> dict[str, Any]:
         """What was asked for."""
         return {name: getattr(self, name) for name in self.model_fields_set if name in FIELDS}

@@ -56,6 +56,7 @@ class ScheduleRequest(MayReason):
     """A schedule to be made, or changed if there is one of that name. `paused` of null leaves that as it is."""
 
     audited: ClassVar = ("name", "workflow", "cron")
+    withheld: ClassVar = ("input",)
     name: str = Field(min_length=1, max_length=100)
     workflow: str = Field(min_length=1, max_length=400)
     input: dict[str, Any] | list[Any] = Field(default_factory=dict)

@@ -317,6 +317,7 @@ class StartRequest(MayReason):
     """A workflow that the program has made known, with its input by name or by place."""
 
     audited: ClassVar = ("name", "idempotency_key")
+    withheld: ClassVar = ("input",)
     name: Text
     input: dict[str, Any] | list[Any] = Field(default_factory=dict)
     idempotency_key: str | None = Field(None, min_length=1, max_length=200)
@@ -340,6 +341,7 @@ class SignalRequest(MayReason):
     """A signal for one stage, or for whichever waits for its name. The same `signal_id` again changes nothing."""
 
     audited: ClassVar = ("name", "stage")
+    withheld: ClassVar = ("value",)
     name: Text
     value: Any = None
     stage: Annotated[str, Field(min_length=1, max_length=400)] | None = None
@@ -366,6 +368,7 @@ class ForkRequest(MayReason):
     """The first stage that runs again, what to change of the input, and new code: a workflow known by that name."""
 
     audited: ClassVar = ("stage", "workflow")
+    withheld: ClassVar = ("context",)
     stage: Text
     context: dict[str, Any] = Field(default_factory=dict)
     workflow: str | None = Field(None, min_length=1, max_length=400)

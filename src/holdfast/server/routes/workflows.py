@@ -38,7 +38,7 @@ from holdfast.server.routes.workflow_shapes import (
     WorkflowRow,
     WorkflowShown,
 )
-from holdfast.server.routing import Asked, Asking, Routes
+from holdfast.server.routing import ADMIN, Asked, Asking, Routes
 from holdfast.server.shapes import After, Id, Limit, MayReason, Page, Reasoned, page_of
 from holdfast.store.codec import instant
 from holdfast.views.plain import masked, plain
@@ -120,9 +120,9 @@ def replay_dead(asked: Asking, item: Item, body: MayReason) -> Any:
     return _with_dead(asked, item, asked.hold.workflows.dead.replay)
 
 
-@routes.acts("/dead/{item:path}/discard", response_model=Changed)
+@routes.acts("/dead/{item:path}/discard", ADMIN, response_model=Changed)
 def discard_dead(asked: Asking, item: Item, body: Reasoned) -> Any:
-    """Forget a dead item."""
+    """Forget a dead item: it is deleted, and what it was to do is not done."""
     return _with_dead(asked, item, asked.hold.workflows.dead.discard)
 
 
