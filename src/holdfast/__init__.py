@@ -42,7 +42,7 @@ _HOMES = {
     "errors": (
         "AuditIntegrityError BudgetExhausted BulkheadFull BulkheadFullError BulkheadTimeoutError CircuitOpen "
         "ConcurrencyError ConfigurationError Conflict DeadLetterError DeadlineExpired GuardRejected "
-        "GuardTimeout HoldfastError InvalidStateTransitionError MissingExtra OutcomeError PermanentError "
+        "GuardTimeout HoldfastError InvalidStateTransitionError InvalidValue MissingExtra OutcomeError PermanentError "
         "PolicyError PoolExhausted RateLimited RecoveryError ResolverContractError ResolverError SchemaError "
         "StoreError StoreUnavailable TaskError TaskNotFoundError TaskTimeoutError Throttled TransientError "
         "VerificationError WorkflowDefinitionError WorkflowError WorkflowNotFoundError"
@@ -281,6 +281,7 @@ if TYPE_CHECKING:
     from holdfast.errors import GuardTimeout as GuardTimeout
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.errors import InvalidStateTransitionError as InvalidStateTransitionError
+    from holdfast.errors import InvalidValue as InvalidValue
     from holdfast.errors import MissingExtra as MissingExtra
     from holdfast.errors import OutcomeError as OutcomeError
     from holdfast.errors import PermanentError as PermanentError

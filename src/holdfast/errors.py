@@ -14,6 +14,7 @@ A *condition* is the system working as designed and saying no; it has no suffix.
     ├── GuardTimeout             also a TimeoutError; the callee may have run
     ├── OutcomeError             an outcome without an error of its own was unwrapped
     ├── PolicyError              also a ValueError; an impossible policy, refused when it is built
+    ├── InvalidValue             also a ValueError; an argument that cannot be meant
     ├── Conflict                 others changed a record first: which changes could not be made
     ├── StoreError               the store did not do what it was asked
     │   ├── StoreUnavailable     it cannot be reached: url, what to do
@@ -169,6 +170,10 @@ class OutcomeError(HoldfastError):
 
 class PolicyError(HoldfastError, ValueError):
     """A policy cannot work as given; the message names field, value and fix."""
+
+
+class InvalidValue(HoldfastError, ValueError):
+    """An argument that cannot be meant; the message names it, what was given, and what it may be."""
 
 
 class Conflict(HoldfastError):

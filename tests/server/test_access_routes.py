@@ -76,20 +76,39 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_of_other_sites(app: FastAPI) 
     assert (found["secure"], found["domain"], found["max-age"]) == ("", "", "43200")
 
 
-@pytest.mark.parametrize("way", ["https", "a proxy"])
-def test_over_https_the_cookie_can_be_set_by_no_other_host(hold: Holdfast, way: str) -> None:
-    app = create_app(hold, hosts=["console.example.com"])
-    base_url = "https://console.example.com" if way == "https" else "http://console.example.com"
-    client = client_of(app, client=ELSEWHERE, base_url=base_url)
-    answer = begin(client, "ada", Origin="https://console.example.com")
+@pytest.mark.parametrize(
+    ("scheme", "headers", "options"),
+    [
+        ("https", {}, {}),
+        ("http", {"X-Forwarded-Proto": "https"}, {}),
+        ("http", {"X-Forwarded-Proto": "http, HTTPS"}, {}),
+        ("http", {"Forwarded": 'for=203.0.113.7;proto="https", for=10.0.0.1'}, {}),
+        ("http", {"Origin": "https://console.example.com"}, {}),
+        ("http", {}, {"https": True}),
+    ],
+)
+def test_over_https_only_the_cookie_counts_that_no_other_host_can_set(
+    hold: Holdfast, scheme: str, headers: dict[str, str], options: dict[str, bool]
+) -> None:
+    app = create_app(hold, hosts=["console.example.com"], **options)
+    base_url = f"{scheme}://console.example.com"
+    answer = begin(client_of(app, client=ELSEWHERE, base_url=base_url), "ada", **headers)
     cookie = SimpleCookie(answer.headers["Set-Cookie"])
     assert set(cookie) == {"__Host-holdfast"}
     found = cookie["__Host-holdfast"]
     assert (found["secure"], found["path"], found["domain"]) == (True, "/", "")
-    value = found.value
-    for name, expected in (("__Host-holdfast", "ada"), ("holdfast", None if way == "https" else "ada")):
+    for name, expected in (("__Host-holdfast", "ada"), ("holdfast", None)):
         bare = client_of(app, client=ELSEWHERE, base_url=base_url)
-        assert bare.get(f"{API}/session", headers={"Cookie": f"{name}={value}"}).json()["name"] == expected
+        shown = bare.get(f"{API}/session", headers={"Cookie": f"{name}={found.value}", **headers}).json()
+        assert shown["name"] == expected
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Forwarded-Proto": "http"}, {"Forwarded": "for=1.2.3.4;proto=http"}])
+def test_over_http_the_plain_cookie_is_all_that_a_browser_takes(hold: Holdfast, headers: dict[str, str]) -> None:
+    app = create_app(hold)
+    client = client_of(app, client=ELSEWHERE)
+    assert set(SimpleCookie(begin(client, "ada", **headers).headers["Set-Cookie"])) == {"holdfast"}
+    assert client.get(f"{API}/session", headers=headers).json()["name"] == "ada"
 
 
 def test_a_wrong_password_and_an_unknown_name_get_the_same_answer(app: FastAPI) -> None:

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from holdfast import Holdfast, Hub
 from holdfast.audit.event import AuditEventType
 from holdfast.core.outcome import OutcomeKind
-from holdfast.errors import ConfigurationError, Conflict, StoreUnavailable
+from holdfast.errors import ConfigurationError, Conflict, InvalidValue, PolicyError, StoreUnavailable
 from holdfast.server import problems
 from holdfast.server.api import create_app
 from holdfast.server.live import KEPT, Live
@@ -198,7 +198,9 @@ def test_who_is_unknown_is_not_told_what_is_wrong_with_the_store(hold):
         (StoreUnavailable("gone"), 503, "store_away"),
         (Conflict("late"), 409, "changed_meanwhile"),
         (ConfigurationError("no outbox"), 409, "not_configured"),
-        (ValueError("17 is odd"), 422, "invalid_value"),
+        (InvalidValue("17 is odd"), 422, "invalid_value"),
+        (PolicyError("17 is odd"), 422, "invalid_value"),
+        (ValueError("secret plans: 17 is odd"), 500, "server_error"),
         (ProblemError(418, "teapot", "short and stout"), 418, "teapot"),
         (RuntimeError("secret plans"), 500, "server_error"),
     ],
@@ -215,6 +217,26 @@ def test_every_error_is_a_problem(raised, status, error):
     assert answer.headers["content-type"] == problems.MEDIA_TYPE
     assert (answer.status_code, answer.json()["error"]) == (status, error)
     assert "secret plans" not in answer.text
+
+
+def test_what_nobody_expected_is_in_the_log_under_the_reference_that_the_answer_has(caplog):
+    app = FastAPI()
+    problems.install(app)
+
+    @app.get("/{name}")
+    def fail(name: str) -> None:
+        int(name)
+
+    with caplog.at_level(logging.ERROR, "holdfast.server"):
+        answer = TestClient(app, raise_server_exceptions=False).get("/seventeen%0Aforged")
+    (record,) = [one for one in caplog.records if one.name == "holdfast.server"]
+    reference = answer.json()["details"]["reference"]
+    assert reference in record.getMessage()
+    assert reference in answer.json()["message"]
+    assert "\n" not in record.getMessage()
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ValueError
+    assert "seventeen" not in answer.text
 
 
 def test_a_body_that_is_wrong_is_told_field_by_field(client):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -30,6 +33,29 @@ def test_the_last_look_is_shown_for_a_while_unless_a_fresh_one_is_asked_for(hold
     fresh = client.get("doctor?fresh=true").json()
     assert "HF102" in rules_of(fresh)
     assert fresh["examined_at"] > before["examined_at"]
+
+
+def test_only_one_looks_at_a_time_and_others_get_what_was_found_before(
+    hold: Holdfast, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = client.get("doctor").json()
+    began, may_go_on, count = Event(), Event(), hold.letters.count_all
+
+    def slow() -> int:
+        began.set()
+        assert may_go_on.wait(30)
+        return count()
+
+    monkeypatch.setattr(hold.letters, "count_all", slow)  # the store takes its time
+    with ThreadPoolExecutor(1) as other:
+        looking = other.submit(client.get, "doctor?fresh=true")
+        assert began.wait(30)
+        meanwhile = [client.get("doctor?fresh=true").json() for _ in range(5)]
+        may_go_on.set()
+        fresh = looking.result(30).json()
+    assert {one["examined_at"] for one in meanwhile} == {before["examined_at"]}
+    assert fresh["examined_at"] > before["examined_at"]
+    assert client.get("doctor").json()["examined_at"] == fresh["examined_at"]
 
 
 def test_rules_can_be_left_out_by_id_or_name(hold: Holdfast, client: TestClient) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.breakers.data import CircuitBreakerStateData, state_data
+from holdfast.errors import InvalidValue
 from holdfast.machine.breaker_fleet import Fleet, read
 from holdfast.machine.breaker_record import BREAKER, BreakerRecord, known_state
 from holdfast.store.codec import clean_text
@@ -39,6 +40,6 @@ def find_breaker(store: Store, name: str) -> tuple[CircuitBreakerStateData, Flee
 def _cursor(after: str, *, by_name: bool) -> Cursor:
     opened, found, name = after.partition(":")
     if not found or not opened.isascii() or not opened.isdecimal() or not (at := int(opened[:20])) <= _LARGEST:
-        raise ValueError(f"{after!r} is no cursor of a list of breakers; use `next` of the page before")
+        raise InvalidValue(f"{after!r} is no cursor of a list of breakers; use `next` of the page before")
     name = clean_text(name)
     return Cursor(name, name) if by_name else Cursor(at, name)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.core.redact import redact
-from holdfast.errors import StoreError
+from holdfast.errors import InvalidValue, StoreError
 from holdfast.letters.crew import Crew
 from holdfast.letters.data import cursor_of
 from holdfast.letters.events import BulkChanged
@@ -90,7 +90,7 @@ class Bulk:
         now, verb = self._store.now(), BulkAction(action)
         total = sum(self._count(filter, verb, now).values())
         if confirm_count is not None and confirm_count != total:
-            raise ValueError(f"{total} letters match, not {confirm_count} as confirmed; look again with dry_run")
+            raise InvalidValue(f"{total} letters match, not {confirm_count} as confirmed; look again with dry_run")
         record = machine.start(new_record_id(now), now, verb, filter.to_json(), total, requested_by, redact(reason))
         self._store.commit([Insert(BULK, record)], wake=WAKE)
         return self._told(record)

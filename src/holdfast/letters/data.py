@@ -9,6 +9,7 @@ from enum import StrEnum
 from json import JSONDecoder
 from typing import Any, Final
 
+from holdfast.errors import InvalidValue
 from holdfast.machine.dead_letter import DLQCompressedStatus, FailedOperationStatus, LetterRecord, SummaryRecord
 from holdfast.store.codec import from_json, instant, maybe_instant, micros
 from holdfast.store.port import FOREVER
@@ -311,7 +312,7 @@ def cursor_of(text: str | None) -> Cursor | None:
             return Cursor(at, id)
     except ValueError:
         pass
-    raise ValueError(f"{text!r} is no cursor; use the `cursor` of the last letter of a page")
+    raise InvalidValue(f"{text!r} is no cursor; use the `cursor` of the last letter of a page")
 
 
 def _value(text: str | None) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from holdfast.errors import InvalidValue
 from holdfast.letters.desk import until_settled
 from holdfast.letters.finding import Finding
 from holdfast.letters.summaries import summarise
@@ -37,7 +38,7 @@ class Retention(Finding):
         Raises ValueError for both, for a negative age, and for an id that is not archived; then nothing is deleted.
         """
         if ids is not None and older_than_days is not None:
-            raise ValueError("purge_archived takes ids or older_than_days, not both; call it twice")
+            raise InvalidValue("purge_archived takes ids or older_than_days, not both; call it twice")
         if ids is not None:
             asked = list(dict.fromkeys(id for id in ids if is_id(id)))
             return until_settled(lambda: self._purge_ids(asked)) if asked else 0
@@ -91,14 +92,14 @@ class Retention(Finding):
         found = [letter for letter in self.store.get(LETTER, ids) if letter is not None]
         for letter in found:
             if letter.status != ARCHIVED:
-                raise ValueError(f"letter {letter.id} is {letter.status}, not archived; nothing was purged")
+                raise InvalidValue(f"letter {letter.id} is {letter.status}, not archived; nothing was purged")
         if found:
             self.store.commit([Delete(LETTER, letter) for letter in found])
         return len(found)
 
     def _purgeable(self, older_than_days: int) -> Where:
         if older_than_days < 0:
-            raise ValueError(f"older_than_days must be at least 0, got {older_than_days}; use 0 for all letters")
+            raise InvalidValue(f"older_than_days must be at least 0, got {older_than_days}; use 0 for all letters")
         return equal(status=ARCHIVED) if older_than_days == 0 else _aged(ARCHIVED, self._now(), older_than_days)
 
     def _sweep(self, where: Where, change: Mapping[str, Value] | None, by: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from holdfast.errors import InvalidValue
 from holdfast.letters.data import DLQCompressedEntry, entry_of
 from holdfast.letters.desk import Desk
 from holdfast.letters.values import DAY, ago, checked_dict, size, sought, text, time, whole
@@ -123,7 +124,7 @@ def _record(entry: DLQCompressedEntry) -> SummaryRecord:
     """The first version of the entry's record. Raises TypeError or ValueError for what cannot be stored."""
     id = clean_text(entry.id)
     if len(id) > LONGEST_ID:
-        raise ValueError(f"the id has {len(id)} characters; a summary's id has at most {LONGEST_ID}")
+        raise InvalidValue(f"the id has {len(id)} characters; a summary's id has at most {LONGEST_ID}")
     return SummaryRecord(
         id=id,
         version=1,
@@ -148,4 +149,4 @@ def _status(status: Any) -> str:
         return DLQCompressedStatus(status).value
     except ValueError:
         known = ", ".join(DLQCompressedStatus)
-        raise ValueError(f"{status!r} is no status of a summary; use one of {known}") from None
+        raise InvalidValue(f"{status!r} is no status of a summary; use one of {known}") from None

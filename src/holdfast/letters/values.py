@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
+from holdfast.errors import InvalidValue
 from holdfast.machine.dead_letter import LETTER, FailedOperationStatus
 from holdfast.store.codec import clean_text, micros, plain, to_json
 from holdfast.store.port import FOREVER
@@ -25,7 +26,7 @@ def text(name: str, value: Any) -> str:
     found = sought(name, value)
     longest = _KEY_LENGTHS.get(name)
     if longest is not None and len(found) > longest:
-        raise ValueError(f"{name} has {len(found)} characters; a searched text has at most {longest}")
+        raise InvalidValue(f"{name} has {len(found)} characters; a searched text has at most {longest}")
     return found
 
 
@@ -73,7 +74,7 @@ def whole(name: str, value: Any) -> int:
     if not isinstance(value, int):
         raise TypeError(f"{name} is a {type(value).__name__}; give a whole number")
     if not 0 <= value <= _LARGEST:
-        raise ValueError(f"{name} must be between 0 and {_LARGEST}, got {value}")
+        raise InvalidValue(f"{name} must be between 0 and {_LARGEST}, got {value}")
     return int(value)
 
 
@@ -91,7 +92,7 @@ def status_value(status: Any) -> str:
         return FailedOperationStatus(status).value
     except ValueError:
         known = ", ".join(FailedOperationStatus)
-        raise ValueError(f"{status!r} is no status; use one of {known}") from None
+        raise InvalidValue(f"{status!r} is no status; use one of {known}") from None
 
 
 def size(limit: int) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from holdfast.errors import InvalidValue
 from holdfast.machine.breaker import CLOSED, HALF_OPEN, OPEN, CircuitState
 from holdfast.store.record import Index, Kind, Value, evolve
 
@@ -285,7 +286,7 @@ def known_state(state: str) -> CircuitState:
     try:
         return CircuitState(state)
     except ValueError:
-        raise ValueError(f"{state!r} is no state of a breaker; use {', '.join(CircuitState)}") from None
+        raise InvalidValue(f"{state!r} is no state of a breaker; use {', '.join(CircuitState)}") from None
 
 
 def expiry(now: int, minutes: float | None) -> int | None:

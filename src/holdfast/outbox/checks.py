@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from holdfast.errors import InvalidValue
 from holdfast.outbox.subject import LONGEST, utc
 
 T = TypeVar("T")
@@ -20,12 +21,12 @@ def text(name: str, given: Any, longest: int = LONGEST) -> str:
         return given  # as nearly all are
     if not isinstance(given, str):
         # As for every other field that cannot be stored, and as the models of the seed say it.
-        raise ValueError(f"{name} must be a text, got a {type(given).__name__}")  # noqa: TRY004
+        raise InvalidValue(f"{name} must be a text, got a {type(given).__name__}")
     text = str(given)
     if not 1 <= len(text) <= longest:
-        raise ValueError(f"{name} must have 1 to {longest} characters, got {len(text)}")
+        raise InvalidValue(f"{name} must have 1 to {longest} characters, got {len(text)}")
     if "\0" in text or not (text.isascii() or _is_utf8(text)):
-        raise ValueError(f"{name} holds U+0000 or half of a surrogate pair, which no database stores: {text!r}")
+        raise InvalidValue(f"{name} holds U+0000 or half of a surrogate pair, which no database stores: {text!r}")
     return text
 
 
@@ -36,48 +37,48 @@ def maybe_text(name: str, given: str | None, longest: int = LONGEST) -> str | No
 def moment(name: str, at: Any) -> datetime:
     """The time in UTC; a naive one is read as UTC. Raises ValueError for what is none."""
     if not isinstance(at, datetime):
-        raise ValueError(f"{name} must be a datetime, got {at!r}; write datetime(..., tzinfo=UTC)")  # noqa: TRY004
+        raise InvalidValue(f"{name} must be a datetime, got {at!r}; write datetime(..., tzinfo=UTC)")
     return utc(at)
 
 
 def span(name: str, given: Any, *, above: bool = False) -> timedelta:
     """Raises ValueError for what is no time span, or one below 0; `above`: also for 0."""
     if not isinstance(given, timedelta):
-        raise ValueError(f"{name} must be a timedelta, got {given!r}; write timedelta(seconds=…)")  # noqa: TRY004
+        raise InvalidValue(f"{name} must be a timedelta, got {given!r}; write timedelta(seconds=…)")
     if given < _NOTHING or (above and not given):
-        raise ValueError(f"{name} must {'be above' if above else 'not be below'} 0, got {given}")
+        raise InvalidValue(f"{name} must {'be above' if above else 'not be below'} 0, got {given}")
     return given
 
 
 def number(name: str, given: Any) -> int:
     """Raises ValueError for what is no whole number."""
     if isinstance(given, bool) or not isinstance(given, int):
-        raise ValueError(f"{name} must be a whole number, got {given!r}")  # noqa: TRY004
+        raise InvalidValue(f"{name} must be a whole number, got {given!r}")
     return given
 
 
 def an_id(name: str, given: Any) -> UUID:
     """Raises ValueError for what is no UUID."""
     if not isinstance(given, UUID):
-        raise ValueError(f"{name} must be a UUID, got {given!r}; write UUID('…')")  # noqa: TRY004
+        raise InvalidValue(f"{name} must be a UUID, got {given!r}; write UUID('…')")
     return given
 
 
 def ids(name: str, given: Any) -> list[UUID]:
     """The ids, each once, in their order. Raises ValueError for what are none."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise ValueError(f"{name} must be several UUIDs, got {given!r}; give a list")  # noqa: TRY004
+        raise InvalidValue(f"{name} must be several UUIDs, got {given!r}; give a list")
     return sorted({an_id(f"each of {name}", one) for one in given})
 
 
 def each(name: str, given: Any, kind: type[T]) -> tuple[T, ...]:
     """Raises ValueError for anything but several of that kind."""
     if isinstance(given, kind) or not isinstance(given, Iterable):
-        raise ValueError(f"{name} must be several of {kind.__name__}, got a {type(given).__name__}; give a list")  # noqa: TRY004
+        raise InvalidValue(f"{name} must be several of {kind.__name__}, got a {type(given).__name__}; give a list")
     all = tuple(given)
     for one in all:
         if not isinstance(one, kind):
-            raise ValueError(f"each of {name} must be of {kind.__name__}, got {one!r}")  # noqa: TRY004
+            raise InvalidValue(f"each of {name} must be of {kind.__name__}, got {one!r}")
     return all
 
 

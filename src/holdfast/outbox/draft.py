@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
+from holdfast.errors import InvalidValue
 from holdfast.outbox.checks import an_id, moment, span, text
 from holdfast.outbox.ids import new_entry_ids
 from holdfast.outbox.subject import CompositeSubjectId, SubjectRef, json_value
@@ -89,7 +90,7 @@ class Draft:
             subject = text("subject_id", getattr(self.subject_id, "canonical", self.subject_id))
         ref = self.ref
         if ref is not None and not isinstance(ref, SubjectRef):
-            raise ValueError(f"ref must be a SubjectRef, got {ref!r}; write SubjectRef(kind=…, value=…)")
+            raise InvalidValue(f"ref must be a SubjectRef, got {ref!r}; write SubjectRef(kind=…, value=…)")
         gate, delay = (None, None) if self.at is None and self.delay is None else self._start()
         return {
             "entry_id": entry_id,
@@ -129,7 +130,7 @@ class Draft:
         if self.delay is None:
             return None if self.at is None else moment("at", self.at), None
         if self.at is not None:
-            raise ValueError("give delay or at, not both: each says when the call may start")
+            raise InvalidValue("give delay or at, not both: each says when the call may start")
         return None, span("delay", self.delay) or None
 
 
@@ -171,14 +172,14 @@ def check_size(payload: Any, largest: int) -> str:
     size = len(written) if written.isascii() else len(written.encode())
     if size > largest:
         fix = "store the data elsewhere and send its address, or raise Outbox(max_payload=…)"
-        raise ValueError(f"payload has {size} bytes as JSON, and {largest} are allowed; {fix}")
+        raise InvalidValue(f"payload has {size} bytes as JSON, and {largest} are allowed; {fix}")
     return written
 
 
 def _headers(headers: Mapping[str, str] | None, origin: Mapping[str, str]) -> str | None:
     found = dict(origin)
     if headers is not None and not isinstance(headers, Mapping):
-        raise ValueError(f"headers must be a mapping of texts, got {headers!r}")
+        raise InvalidValue(f"headers must be a mapping of texts, got {headers!r}")
     for name, value in (headers or {}).items():
         there = value or not isinstance(value, str)  # only a text may be empty
         found[text("a header's name", name)] = text(f"header {name}", value, LARGEST_PAYLOAD) if there else ""

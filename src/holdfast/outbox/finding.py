@@ -9,6 +9,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from holdfast.errors import InvalidValue
 from holdfast.machine.outbox_entry import CLAIMABLE, OutboxStatus
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.place import Place
@@ -83,7 +84,7 @@ class Finding(Place):
         Raises ValueError for a column that cannot be counted by, and for an unknown status.
         """
         if strange := set(by) - set(_COUNTED):
-            raise ValueError(f"entries are counted by {', '.join(_COUNTED)}, and not by {strange.pop()}")
+            raise InvalidValue(f"entries are counted by {', '.join(_COUNTED)}, and not by {strange.pop()}")
         columns = [self._column(name) for name in by]
         number = sa.func.count(self.tables.outbox.c.entry_id)
         grouped = sa.select(*columns, number).where(*self._where(wanted)).group_by(*columns)

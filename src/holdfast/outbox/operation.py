@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast.audit.event import AuditEvent
 from holdfast.core.deadline import Deadline
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, InvalidValue
 from holdfast.outbox.backoff import BackoffPolicy
 from holdfast.outbox.subject import Correction, SubjectRef
 from holdfast.store.codec import clean_text
@@ -217,7 +217,7 @@ class Operation:
             self.signature.bind(**(payload or {}))
         except TypeError as error:
             takes = ", ".join(map(str, self.signature.parameters.values())) or "nothing"
-            raise ValueError(f"operation {self.name!r} takes {takes}: {error}") from None
+            raise InvalidValue(f"operation {self.name!r} takes {takes}: {error}") from None
 
 
 def _check_event(what: str, given: Any, **parts: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import sqlalchemy as sa
 from pydantic import BaseModel
 
+from holdfast.errors import InvalidValue
 from holdfast.machine.outbox_entry import TERMINAL, OutboxStatus
 from holdfast.outbox.entry import OutboxEntry, OutboxOperation
 from holdfast.outbox.subject import Correction, PiiCategory, SubjectRef, utc
@@ -185,7 +186,7 @@ def status_of(text: str) -> OutboxStatus:
         return _STATUSES[text]
     except KeyError:
         known = ", ".join(_STATUSES)
-        raise ValueError(f"{text!r} is no status of an outbox entry; known are {known}") from None
+        raise InvalidValue(f"{text!r} is no status of an outbox entry; known are {known}") from None
 
 
 def in_utc(at: datetime | None) -> datetime | None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from holdfast.errors import InvalidValue
 from holdfast.store.codec import clean_text, plain
 
 SEPARATOR: Final = "\x1f"
@@ -20,7 +21,7 @@ FROZEN: Final = ConfigDict(frozen=True, extra="forbid")
 def storable(text: str) -> str:
     """Raises ValueError for a text that not every database can hold."""
     if clean_text(text) != text:
-        raise ValueError("it holds U+0000 or half of a surrogate pair, which not every database stores; leave it out")
+        raise InvalidValue("it holds U+0000 or half of a surrogate pair, which not every database stores; leave it out")
     return text
 
 
@@ -109,7 +110,7 @@ class CompositeSubjectId(BaseModel):
             mark = text[at]
             if mark == _ESCAPE:
                 if text[at + 1 : at + 2] not in (_ESCAPE, SEPARATOR):
-                    raise ValueError(f"{text!r} is no canonical subject id: the escape at {at} escapes nothing")
+                    raise InvalidValue(f"{text!r} is no canonical subject id: the escape at {at} escapes nothing")
                 value += text[at + 1]
                 at += 2
                 continue
@@ -140,7 +141,7 @@ def json_value(name: str, value: Any) -> Any:
     try:
         simple = plain(value, name)
     except TypeError as error:
-        raise ValueError(str(error)) from None
+        raise InvalidValue(str(error)) from None
     if simple != value:
         _refuse_unstorable(name, value)
     return simple
@@ -151,7 +152,9 @@ def _refuse_unstorable(way: str, value: Any) -> None:
     if isinstance(value, str):
         if clean_text(value) != value:
             fix = "leave it out, or encode it"
-            raise ValueError(f"{way} holds U+0000 or half of a surrogate pair, which not every database stores; {fix}")
+            raise InvalidValue(
+                f"{way} holds U+0000 or half of a surrogate pair, which not every database stores; {fix}"
+            )
     elif isinstance(value, dict):
         for key, item in value.items():
             _refuse_unstorable(f"a key of {way}", key)

@@ -37,6 +37,7 @@ def create_app(
     identify: Identify | None = None,
     authorize: Authorize | None = None,
     hosts: Sequence[str] = (),
+    https: bool | None = None,
     limits: Limits | None = None,
     has_program: bool = True,
 ) -> FastAPI:
@@ -46,7 +47,10 @@ def create_app(
     on this machine may do everything. `identify(request)` is the program's own answer to who asks; whom it does not
     know has to sign in, unless `required=False` says otherwise. `authorize(identity, right, request)` may refuse what
     rights would allow.
-    `hosts` are names by which the server may be asked, besides those of this machine. `has_program` says whether the
+    `hosts` are names by which the server may be asked, besides those of this machine. `https` says that browsers reach
+    it over https only, by a proxy that takes the encryption off; unless it is given, each request is believed that says
+    so, by its scheme, X-Forwarded-Proto, Forwarded or Origin. Over https only the cookie counts that no other host can
+    set. `has_program` says whether the
     program's own functions are here, so that letters can be replayed in this process.
     """
     app = FastAPI(
@@ -65,7 +69,7 @@ def create_app(
     console.install(app)
     if identify is not None and required is None:
         required = True  # a program that says who asks does not mean: or anybody on this machine
-    protect(app, hold.access, required=required, hosts=hosts, identify=identify, limits=limits)
+    protect(app, hold.access, required=required, hosts=hosts, identify=identify, https=https, limits=limits)
     return app
 
 

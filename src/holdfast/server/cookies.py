@@ -23,13 +23,8 @@ def drop_cookie(request: Request, response: Response) -> None:
     response.delete_cookie(**_attributes(request))
 
 
-def is_https(request: Request) -> bool:
-    """Whether the browser speaks https: to us, or to a proxy before us, which its page's own origin tells."""
-    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
-
-
 def _attributes(request: Request) -> dict[str, Any]:
-    secure = is_https(request)
+    secure: bool = request.state.https
     # A browser takes a __Host- cookie only for the whole host.
     path = "/" if secure else request.scope.get("root_path") or "/"
     return {

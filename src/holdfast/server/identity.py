@@ -6,6 +6,7 @@ A request that shows a token is judged by the token alone. One that comes throug
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -29,6 +30,7 @@ SECURE_COOKIE: Final = f"__Host-{COOKIE}"
 PROBES: Final = frozenset({"/api/v1/health", "/api/v1/ready"})
 """Asked by machines, and answered also while the store, which knows who is who, is away."""
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+_PROTO_HTTPS: Final = re.compile(r"(?:^|[;,\s])proto=\"?https\b")
 _LOOK_EVERY_S: Final = 5.0
 
 Identify = Callable[[HTTPConnection], Identity | None]
@@ -44,9 +46,11 @@ class Caller(NamedTuple):
 
 
 class Identifier:
-    """Writes down who asks: `identity`, `session` and `csrf` in the request's state.
+    """Writes down who asks: `identity`, `session` and `csrf` in the request's state, and `identify_again` for answers
+    that take so long that it may change.
 
     `required` of None: once there are accounts. While it is not required, whoever is on this machine is `local`.
+    `https` of None: as each request says, see `is_https`.
     """
 
     def __init__(
@@ -56,11 +60,13 @@ class Identifier:
         *,
         required: bool | None = None,
         identify: Identify | None = None,
+        https: bool | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._app = app
         self._access = access
         self._required = required
+        self._https = https
         self._hook = identify
         self._clock = clock
         self._looked_at: float | None = None
@@ -70,8 +76,11 @@ class Identifier:
         if scope["type"] != "http" or path_of(scope) in PROBES:
             await self._app(scope, receive, send)
             return
+        request = HTTPConnection(scope)
+        https = is_https(request) if self._https is None else self._https
+        shown, cookie = request.headers.getlist("authorization"), session_cookie(request, https)
         try:
-            caller = await self._find(HTTPConnection(scope))
+            caller = await self._find(request, shown, cookie)
         except HoldfastError as error:  # no route is there yet that would translate it
             found = translated(error)
             assert found is not None
@@ -80,12 +89,13 @@ class Identifier:
             await answer(found.status, found.error, told, headers=found.headers)(scope, receive, send)
             return
         # A state of its own: what an application around this one keeps there is not ours.
-        known = {**caller._asdict(), "sign_in_required": self._required is True}
+        known = {
+            **caller._asdict(), "sign_in_required": self._required is True, "https": https,
+            "identify_again": lambda: self._identify(request, shown, cookie).identity,
+        }  # fmt: skip
         await self._app({**scope, "state": {**scope.get("state", {}), **known}}, receive, send)
 
-    async def _find(self, request: HTTPConnection) -> Caller:
-        shown = request.headers.getlist("authorization")
-        cookie = session_cookie(request)
+    async def _find(self, request: HTTPConnection, shown: list[str], cookie: str | None) -> Caller:
         if self._hook is None and not shown and cookie is None and not self._is_time():
             return self._unknown(request)
         return await run_in_threadpool(self._identify, request, shown, cookie)
@@ -126,11 +136,27 @@ def path_of(scope: Scope) -> str:
     return path.removeprefix(root) if root and path.startswith(root) else path
 
 
-def session_cookie(request: HTTPConnection) -> str | None:
+def is_https(request: HTTPConnection) -> bool:
+    """Whether the browser speaks https: to us, or to a proxy before us, as that or the page's own origin says.
+
+    Who says so without need gets less: over https the plain cookie does not count.
+    """
+    headers = request.headers
+    said = ",".join(headers.getlist("x-forwarded-proto")).lower().split(",")
+    forwarded = ",".join(headers.getlist("forwarded")).lower()
+    return (
+        request.url.scheme == "https"
+        or headers.get("origin", "").startswith("https://")
+        or "https" in (one.strip() for one in said)
+        or _PROTO_HTTPS.search(forwarded) is not None
+    )
+
+
+def session_cookie(request: HTTPConnection, https: bool) -> str | None:
     """The value of the session's cookie. Over https only that which no other host could have set."""
     cookies = request.cookies
     value = cookies.get(SECURE_COOKIE)
-    return value if value is not None or request.url.scheme == "https" else cookies.get(COOKIE)
+    return value if value is not None or https else cookies.get(COOKIE)
 
 
 def is_on_this_machine(request: HTTPConnection) -> bool:

@@ -14,13 +14,18 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar, Final, NamedTuple
 
+from starlette.concurrency import run_in_threadpool
+
+from holdfast.access.events import AccountChanged
 from holdfast.app import Holdfast
 from holdfast.store.port import Subscription
 from holdfast.telemetry.events import AttemptCompleted, CallCompleted, GuardEvent, LoadShed
 
 KEPT: Final = 1000
 MOST_STREAMS: Final = 100
-_BEAT_S: Final = 15.0
+_BEAT_S: Final = 5.0
+LOOK_EVERY_S: Final = 5.0
+"""How long a stream may go on for somebody who is no longer allowed to hear it, if nothing else tells."""
 _TOPICS: Final = {  # what stores call them; the outbox's is `outbox.wake.topic_of`, which needs SQLAlchemy
     "letters": "letters", "breakers": "breakers", "workflows": "workflows", "outbox holdfast_outbox": "outbox",
 }  # fmt: skip
@@ -49,6 +54,8 @@ class Live:
         self._waiting: set[Callable[[], object]] = set()
         self._subscriptions: list[Subscription] = []
         self._is_open = False
+        self._clock = hold.access.clock
+        self._accounts = 0  # how often they were changed
 
     def open(self) -> None:
         """Begin to listen; again is nothing."""
@@ -73,6 +80,8 @@ class Live:
 
     def on_event(self, event: GuardEvent) -> None:
         """An event of this process."""
+        if isinstance(event, AccountChanged):
+            self._accounts += 1
         if not isinstance(event, _FREQUENT):
             self.tell("event", event.as_dict())
 
@@ -103,8 +112,12 @@ class Live:
     def is_full(self) -> bool:
         return len(self._waiting) >= MOST_STREAMS
 
-    async def stream(self, last: str | None) -> AsyncIterator[str]:
-        """Server-sent events from after `last`, which is the id of the last one that was seen."""
+    async def stream(self, last: str | None, is_allowed: Callable[[], bool] = lambda: True) -> AsyncIterator[str]:
+        """Server-sent events from after `last`, which is the id of the last one that was seen.
+
+        `is_allowed` is asked in a thread, again and again, and before what follows on a change of accounts: once it
+        says no, the stream ends.
+        """
         self.open()  # an app that is mounted in another one has no start of its own
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
@@ -115,12 +128,18 @@ class Live:
                 pass  # the loop has ended, and with it the stream
 
         number, missed = self._position(last)
+        looked_at, accounts = self._clock.monotonic(), self._accounts
         with self._lock:
             self._waiting.add(wake)
         try:
             yield f"retry: 2000\nevent: {'reset' if missed else 'hello'}\nid: {self._run}-{number}\ndata: {{}}\n\n"
             while self._is_open:
                 news.clear()
+                now = self._clock.monotonic()
+                if now - looked_at >= LOOK_EVERY_S or accounts != self._accounts:
+                    looked_at, accounts = now, self._accounts
+                    if not await run_in_threadpool(is_allowed):
+                        return
                 found = self.since(number)
                 if found is None:
                     number = self._number

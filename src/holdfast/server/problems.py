@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from holdfast.errors import (
     ConfigurationError,
     Conflict,
     HoldfastError,
+    InvalidValue,
     MissingExtra,
     PolicyError,
     SchemaError,
@@ -118,16 +120,21 @@ def install(app: FastAPI) -> None:
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
         found = translated(error)
         if found is None:
-            _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
-            found = ProblemError(500, "server_error", "something failed in the server; its log says what")
+            reference = secrets.token_hex(8)
+            where = repr(redact(request.url.path, 200))
+            _LOG.error("%s %s failed (reference %s)", request.method, where, reference, exc_info=error)
+            said = f"something failed in the server; its log says what, under {reference}"
+            found = ProblemError(500, "server_error", said, {"reference": reference})
         return answer(found.status, found.error, found.message, found.details, found.headers)
 
-    for kind in (HoldfastError, ValueError):
-        app.add_exception_handler(kind, unexpected)
+    app.add_exception_handler(HoldfastError, unexpected)
 
 
 def translated(error: Exception) -> ProblemError | None:
-    """What an error of Holdfast's means for whoever asked; None for one that nobody expected."""
+    """What an error of Holdfast's means for whoever asked; None for one that nobody expected.
+
+    A ValueError that is not ours is one of those: who asked can do nothing about it, and may not read what it says.
+    """
     text = redact(str(error))
     match error:
         case StoreUnavailable():
@@ -142,10 +149,8 @@ def translated(error: Exception) -> ProblemError | None:
             return ProblemError(501, "extra_missing", text)
         case ConfigurationError():
             return ProblemError(409, "not_configured", text)
-        case PolicyError():
+        case PolicyError() | InvalidValue():
             return ProblemError(422, "invalid_value", text)
         case HoldfastError():
             return ProblemError(409, "refused", text)
-        case ValueError():
-            return ProblemError(422, "invalid_value", text)
     return None

@@ -35,6 +35,7 @@ def serve(
     identify: Identify | None = None,
     authorize: Authorize | None = None,
     hosts: Sequence[str] = (),
+    https: bool | None = None,
     limits: Limits | None = None,
     has_program: bool = True,
     told: Callable[[str], object] = lambda url: None,
@@ -47,8 +48,8 @@ def serve(
     listening = listen(host, port)
     try:
         server(
-            hold, listening, required=required, identify=identify, authorize=authorize, hosts=hosts, limits=limits,
-            has_program=has_program, told=told,
+            hold, listening, required=required, identify=identify, authorize=authorize, hosts=hosts, https=https,
+            limits=limits, has_program=has_program, told=told,
         ).run(sockets=[listening])  # fmt: skip
     finally:
         listening.close()
@@ -62,6 +63,7 @@ def server(
     identify: Identify | None = None,
     authorize: Authorize | None = None,
     hosts: Sequence[str] = (),
+    https: bool | None = None,
     limits: Limits | None = None,
     has_program: bool = True,
     told: Callable[[str], object] = lambda url: None,
@@ -82,8 +84,8 @@ def server(
     needs = True if not is_loopback(address[0]) else required
     own = urlsplit(url_of(listening)).netloc
     app = create_app(
-        hold, required=needs, identify=identify, authorize=authorize, hosts=(*hosts, own), limits=limits,
-        has_program=has_program,
+        hold, required=needs, identify=identify, authorize=authorize, hosts=(*hosts, own), https=https,
+        limits=limits, has_program=has_program,
     )  # fmt: skip
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, date_header=False,

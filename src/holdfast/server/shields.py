@@ -63,6 +63,7 @@ def protect(
     required: bool | None = None,
     hosts: Sequence[str] = (),
     identify: Identify | None = None,
+    https: bool | None = None,
     limits: Limits | None = None,
 ) -> None:
     """Say who asks, and keep out what nobody should ask."""
@@ -71,7 +72,7 @@ def protect(
     app.add_middleware(SizeShield, most=limits.body_bytes)
     app.add_middleware(CsrfShield)
     app.add_middleware(RateShield, reads=Throttle(*limits.reads), changes=Throttle(*limits.changes), clock=clock)
-    app.add_middleware(Identifier, access=access, required=required, identify=identify, clock=clock)
+    app.add_middleware(Identifier, access=access, required=required, identify=identify, https=https, clock=clock)
     app.add_middleware(AddressShield, throttle=Throttle(*limits.address), clock=clock)
     app.add_middleware(HostShield, hosts=hosts)
     made = app.build_middleware_stack

@@ -11,6 +11,8 @@ from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
+from holdfast.errors import InvalidValue
+
 DEEPEST: Final = 100
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -75,7 +77,7 @@ def _plain(value: Any, way: Way, depth: int) -> Any:
         return value
     if isinstance(value, dict | list | tuple):
         if depth == DEEPEST:
-            raise ValueError(f"{_words(way)} is nested more than {DEEPEST} deep; store a flatter value")
+            raise InvalidValue(f"{_words(way)} is nested more than {DEEPEST} deep; store a flatter value")
         if isinstance(value, dict):
             return {
                 key if type(key) is str and key.isidentifier() else _key(key, way): (
@@ -96,7 +98,7 @@ def _scalar(value: Any, way: Way, depth: int) -> Any:
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"{_words(way)} is {value!r}, which JSON cannot hold; store None or a text")
+            raise InvalidValue(f"{_words(way)} is {value!r}, which JSON cannot hold; store None or a text")
         return float(value)
     if isinstance(value, datetime | date | time):
         return value.isoformat()

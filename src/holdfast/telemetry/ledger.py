@@ -22,6 +22,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, computed_field
 
 from holdfast.core.clock import Clock
+from holdfast.errors import InvalidValue
 from holdfast.machine.breaker import CircuitState
 
 MAX_EVENTS: Final = 1000
@@ -274,7 +275,7 @@ class Ledger:
     def shown(self, hours: int) -> list[HourlyAggregate]:
         """Copies of the last hours, in order."""
         if hours < 1:
-            raise ValueError(f"hours must be at least 1, got {hours}")
+            raise InvalidValue(f"hours must be at least 1, got {hours}")
         oldest = self.oldest(hours)
         with self.lock:
             return [self.hours[hour].copied() for hour in sorted(self.hours) if hour >= oldest]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.errors import Conflict, DeadLetterError
+from holdfast.errors import Conflict, DeadLetterError, InvalidValue
 from holdfast.store.codec import from_json, instant, micros
 from holdfast.store.port import Delete, Store
 from holdfast.store.query import Condition, Cursor, Where, equal
@@ -108,7 +108,7 @@ def _cursor(text: str | None) -> Cursor | None:
             return Cursor(int(value, 16), id)
     except ValueError:
         pass
-    raise ValueError(f"{text!r} is no cursor; use the `cursor` of the last item of a page")
+    raise InvalidValue(f"{text!r} is no cursor; use the `cursor` of the last item of a page")
 
 
 def _shown(record: MessageRecord) -> DeadItem:

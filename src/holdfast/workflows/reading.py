@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
-from holdfast.errors import SchemaError, WorkflowNotFoundError
+from holdfast.errors import InvalidValue, SchemaError, WorkflowNotFoundError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json, instant, maybe_instant, micros
 from holdfast.store.port import FOREVER, Store
@@ -159,7 +159,7 @@ class Reading:
         """
         record = self._record(id)
         if not 0 <= seq <= record.version:
-            raise ValueError(f"the log of workflow {id} goes from 0 to {record.version}; there is no {seq}")
+            raise InvalidValue(f"the log of workflow {id} goes from 0 to {record.version}; there is no {seq}")
         where = (*equal(workflow=id), Condition("id", "<=", _log_id(id, seq)))
         entries = (entry for one in _paged(self._store, EVENT, where) for entry in entries_of(one))
         return state_after(self._blueprint(record).plan.stages, entries)
@@ -223,7 +223,7 @@ def _log_id(id: str, seq: int) -> str:
 def _statuses(given: WorkflowStatus | str | Collection[WorkflowStatus | str]) -> list[str]:
     wanted = [given] if isinstance(given, str) else list(given)
     if unknown := [one for one in wanted if one not in frozenset(WorkflowStatus)]:
-        raise ValueError(f"{unknown[0]!r} is no status of a workflow; there are {', '.join(WorkflowStatus)}")
+        raise InvalidValue(f"{unknown[0]!r} is no status of a workflow; there are {', '.join(WorkflowStatus)}")
     return [WorkflowStatus(one).value for one in wanted]
 
 
@@ -236,7 +236,7 @@ def _cursor_of(text: str | None) -> Cursor | None:
             return Cursor(at, id)
     except ValueError:
         pass
-    raise ValueError(f"{text!r} is no cursor; use the `cursor` of the last workflow of a page")
+    raise InvalidValue(f"{text!r} is no cursor; use the `cursor` of the last workflow of a page")
 
 
 def _summary(one: WorkflowRecord) -> WorkflowSummary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.errors import ConcurrencyError, TaskError, WorkflowNotFoundError
+from holdfast.errors import ConcurrencyError, InvalidValue, TaskError, WorkflowNotFoundError
 from holdfast.machine import by_hand
 from holdfast.machine.run import Advance, Part, StageState
 from holdfast.machine.workflow import WorkflowStatus
@@ -69,7 +69,7 @@ def phase_of(given: WorkflowStatus | str | None) -> WorkflowStatus | None:
     """Raises ValueError for what is no phase."""
     if given is None or given in frozenset(WorkflowStatus):
         return None if given is None else WorkflowStatus(given)
-    raise ValueError(f"expected_phase must be one of {', '.join(WorkflowStatus)}, got {given!r}")
+    raise InvalidValue(f"expected_phase must be one of {', '.join(WorkflowStatus)}, got {given!r}")
 
 
 def _ended_task(stage: StageExecution, state: StageState) -> TaskExecution | None:

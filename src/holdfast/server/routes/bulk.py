@@ -9,6 +9,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 
 from holdfast.app import Holdfast
+from holdfast.errors import InvalidValue
 from holdfast.letters.bulk import BulkProgress, LetterFilter
 from holdfast.letters.walk import SETTLES
 from holdfast.machine.bulk import BulkAction, BulkState
@@ -144,7 +145,7 @@ def start(asked: Asking, body: StartRequest) -> Any:
         begun = bulk.start(
             scope, body.action, confirm_count=body.confirm_count, requested_by=asked.by, reason=body.reason
         )
-    except ValueError as error:
+    except InvalidValue as error:
         total = bulk.dry_run(scope, body.action).total
         raise refused("count_changed", str(error), total=total, confirmed=body.confirm_count) from None
     if body.action in SETTLES:

@@ -8,10 +8,13 @@ from fastapi import Header, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
+from holdfast.access.rights import READ, Identity
+from holdfast.errors import HoldfastError
 from holdfast.server.problems import ProblemError
 from holdfast.server.routing import Routes
 
 routes: Final = Routes("system", prefix="/events")
+_RIGHT: Final = f"{routes.resource}:{READ}"
 
 
 class Recent(BaseModel):
@@ -28,16 +31,29 @@ async def stream(
 ) -> StreamingResponse:
     """Server-sent events. A client that comes back with Last-Event-ID gets what it missed, or `reset`.
 
-    A page that was hidden says it in the query, as a browser lets it set no header.
+    The stream ends with the session or the token that it was asked for with. A page that was hidden says in the query
+    what it has seen, as a browser lets it set no header.
     """
     live = request.app.state.live
     if live.is_full:
         raise ProblemError(503, "too_many_streams", "too many pages listen already", headers={"Retry-After": "10"})
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(live.stream(last_event_id or since), media_type="text/event-stream", headers=headers)
+    told = live.stream(last_event_id or since, lambda: _is_allowed(request))
+    return StreamingResponse(told, media_type="text/event-stream", headers=headers)
 
 
 @routes.reads("/recent", response_model=Recent)
 def recent(request: Request, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Any:
     """The last events of this process, the newest first."""
     return {"items": request.app.state.live.recent(limit)}
+
+
+def _is_allowed(request: Request) -> bool:
+    """Whether who asked may still hear it; not while that cannot be found out."""
+    try:
+        identity: Identity | None = request.state.identify_again()
+    except HoldfastError:
+        return False
+    if identity is None or identity.name != request.state.identity.name or not identity.may(_RIGHT):
+        return False
+    return bool(request.app.state.authorize(identity, _RIGHT, request))

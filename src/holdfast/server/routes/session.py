@@ -72,7 +72,7 @@ def sign_in(
         state.hold.access.end_session(value)
         raise
     # Nothing of an earlier session on this browser stays behind.
-    if (earlier := session_cookie(request)) is not None:
+    if (earlier := session_cookie(request, request.state.https)) is not None:
         state.hold.access.end_session(earlier)
     set_cookie(request, response, value, session)
     return _shown(request, session.identity, session.csrf, session.expires_at)
@@ -81,7 +81,7 @@ def sign_in(
 @routes.open("", "DELETE", status_code=204)
 def sign_out(request: Request, response: Response) -> None:
     """End the session, if there is one."""
-    value = session_cookie(request)
+    value = session_cookie(request, request.state.https)
     if value is not None:
         request.app.state.hold.access.end_session(value)
     drop_cookie(request, response)

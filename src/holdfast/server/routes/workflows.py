@@ -10,7 +10,13 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, Path, Query, Request, Response
 
 from holdfast.access.rights import REVEAL
-from holdfast.errors import DeadLetterError, HoldfastError, WorkflowDefinitionError, WorkflowNotFoundError
+from holdfast.errors import (
+    DeadLetterError,
+    HoldfastError,
+    InvalidValue,
+    WorkflowDefinitionError,
+    WorkflowNotFoundError,
+)
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.server.problems import ProblemError, invalid, not_found, refused
 from holdfast.server.routes.workflow_search import filtered, search
@@ -201,7 +207,7 @@ def state_at(asked: Asking, id: Id, seq: Seq) -> Any:
     """Where a workflow and its stages stood after the transaction of that number; 0: before the first one."""
     try:
         return plain(asked.hold.workflows.state_at(id, seq))
-    except ValueError as error:
+    except InvalidValue as error:
         raise ProblemError(404, "seq_not_found", str(error)) from None
 
 
