@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from holdfast.access.records import KINDS as ACCESS_KINDS
+from holdfast.access.serving import ServerPolicy
 from holdfast.backends.open import open_store
 from holdfast.breakers.breakers import Breakers
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
@@ -69,7 +70,7 @@ class Holdfast:
     letters drain and age. With an `audit_key` nobody who has not got it can forge the audit trail.
     `source` names this program in the messages that it publishes, `code_version` its code in the workflows that it
     starts. `workflows` is how workflows run: a `ResilienceConfig`, a `HandlerConfig`, an `EngineConfig`, or several;
-    what is not given is as the environment says.
+    what is not given is as the environment says. `webhook_reach` lists where webhooks may go at most.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Holdfast:
         clock: Clock | None = None,
         telemetry: Hub | None = None,
         workflows: Any = None,
+        webhook_reach: Sequence[str] = (),
         **store_options: Any,
     ) -> None:
         self.store = open_store(url, clock=clock, kinds=KINDS, **store_options) if isinstance(url, str) else url
@@ -108,6 +110,7 @@ class Holdfast:
         self._source = source
         self._code_version = code_version
         self._workflow_config = workflows
+        self._webhook_reach = tuple(webhook_reach)
         self._access: Access | None = None
         self._works: Works | None = None
         self._workflows: Workflows | None = None
@@ -127,9 +130,19 @@ class Holdfast:
             raise ConfigurationError(
                 'no store is named; set HOLDFAST_URL, or url in holdfast.toml: url = "sqlite:///holdfast.db"'
             )
-        hold = cls(**{**settings.options(), **options})
+        known = settings.options()
+        if known["workflows"] is not None and options.get("workflows") is not None:
+            from holdfast.workflows.configs import Configs
+
+            options["workflows"] = Configs.of(options["workflows"], others=known["workflows"])
+        hold = cls(**{**known, **options})
         hold._settings = settings
         return hold
+
+    @property
+    def serving(self) -> ServerPolicy:
+        """How `serve` and `create_app` do it where they are not told: as the settings say, if it was made from any."""
+        return ServerPolicy() if self._settings is None else self._settings.server
 
     @property
     def guards(self) -> dict[str, HeldGuard]:
@@ -210,8 +223,9 @@ class Holdfast:
         except ModuleNotFoundError as error:
             raise MissingExtra("the outbox needs SQLAlchemy; run: pip install 'holdfast[sql]'") from error
         return Works(
-            self.store, hub=self.telemetry, clock=self._given_clock, audit_key=self._audit_key, source=self._source
-        )
+            self.store, hub=self.telemetry, clock=self._given_clock, audit_key=self._audit_key, source=self._source,
+            webhook_reach=self._webhook_reach,
+        )  # fmt: skip
 
     @property
     def outbox(self) -> Outbox:

@@ -11,18 +11,21 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, get_args, get_type_hints
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
+from holdfast.access.serving import ServerPolicy, in_parts
 from holdfast.audit.chain import key_of_text
-from holdfast.core.redact import redact, redact_value
+from holdfast.core.redact import MASK, is_secret_key, redact, redact_value
 from holdfast.errors import ConfigurationError, MissingExtra
 from holdfast.guard.from_data import policies_of
 from holdfast.letters.maintenance import Schedule
 from holdfast.letters.overflow import Capacity
 from holdfast.letters.recovery import RecoveryPolicy
 from holdfast.letters.worker import WorkerPolicy
+from holdfast.outbox.publishers.address import bounded
+from holdfast.workflows.configs import Configs, configs_of, configured_in_environment
 
 try:
     from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
@@ -51,20 +54,33 @@ class Settings(BaseSettings):
     recovery: RecoveryPolicy = Field(default_factory=RecoveryPolicy, description="How dead letters drain")
     schedule: Schedule = Field(default_factory=Schedule, description="How dead letters age")
     worker: WorkerPolicy = Field(default_factory=WorkerPolicy, description="How often a worker looks")
+    server: ServerPolicy = Field(default_factory=ServerPolicy, description="Where the server listens, and its limits")
+    workflows: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="How workflows run: resilience, handler, engine"
+    )
+    webhook_reach: tuple[str, ...] | str = Field(
+        (), description="Hosts, addresses and networks that webhooks may go to; public for all that are"
+    )
     guards: dict[str, dict[str, Any]] = Field(default_factory=dict, description="Policies of guards, by name")
 
     @model_validator(mode="before")
     @classmethod
     def _known_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
         for name, given in values.items():
-            section = _section(cls, name)
-            if section is None or not isinstance(given, Mapping):
-                continue
-            known = [field.name for field in fields(section)]
-            for key in given:
-                if key not in known:
-                    raise ValueError(f"{name} has no {key!r}; it has {', '.join(known)}")
+            if name in cls.model_fields:
+                _check_known(name, _section(cls.model_fields[name].annotation), given)
         return values
+
+    @field_validator("webhook_reach", mode="before")
+    @classmethod
+    def _in_parts(cls, given: Any) -> Any:
+        return tuple(in_parts(given)) if isinstance(given, str | list) else given
+
+    @field_validator("webhook_reach")
+    @classmethod
+    def _reachable(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        bounded(None, words)
+        return words
 
     @classmethod
     def settings_customise_sources(
@@ -75,7 +91,8 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, InitSettingsSource(settings_cls, in_file())
+        by_old_names = InitSettingsSource(settings_cls, _workflows_in_environment())
+        return init_settings, env_settings, by_old_names, InitSettingsSource(settings_cls, in_file())
 
     @classmethod
     def load(cls, **values: Any) -> Settings:
@@ -86,6 +103,7 @@ class Settings(BaseSettings):
             raise ConfigurationError("; ".join(_lines(error))) from error
         for guard in settings.guards:
             settings.policies(guard)
+        settings.workflow_configs()
         return settings
 
     @property
@@ -98,7 +116,12 @@ class Settings(BaseSettings):
         return {
             "url": self.url, "source": self.source, "audit_key": self.key, "spool": self.spool, "quorum": self.quorum,
             "capacity": self.capacity, "recovery": self.recovery, "schedule": self.schedule,
+            "workflows": self.workflow_configs(), "webhook_reach": self.webhook_reach,
         }  # fmt: skip
+
+    def workflow_configs(self) -> Configs | None:
+        """How workflows run; None where nothing is said of it. Raises ConfigurationError for what cannot be."""
+        return configs_of("workflows", self.workflows) if self.workflows else None
 
     def policies(self, guard: str) -> tuple[list[Any], dict[str, Any]] | None:
         """The policies and options of a guard that the settings name. Raises PolicyError for what they cannot be."""
@@ -113,9 +136,9 @@ class Settings(BaseSettings):
 
     def origins(self) -> Iterator[Origin]:
         """Every setting, its value without secrets, and where it comes from."""
-        file, environment = in_file(), _in_environment(type(self))
+        file, environment, by_old_names = in_file(), _in_environment(type(self)), _workflows_in_environment()
         for path, value in _leaves(self):
-            from_environment, from_file = _has(environment, path), _has(file, path)
+            from_environment, from_file = _has(environment, path) or _has(by_old_names, path), _has(file, path)
             origin = IN_ENVIRONMENT if from_environment else IN_FILE if from_file else DEFAULT
             yield Origin(".".join(path), value, origin)
 
@@ -156,12 +179,26 @@ def _in_environment(cls: type[BaseSettings]) -> dict[str, Any]:
     return EnvSettingsSource(cls)()
 
 
-def _section(cls: type[BaseSettings], name: str) -> Any:
+def _workflows_in_environment() -> dict[str, Any]:
+    """What variables of workflows say that are named after none of our tables: HOLDFAST_LEASE_TTL_S and the like."""
+    found = configured_in_environment()
+    return {"workflows": found} if found else {}
+
+
+def _section(annotation: Any) -> Any:
     """The dataclass that a setting is made of, if it is made of one."""
-    field = cls.model_fields.get(name)
-    if field is None:
-        return None
-    return next((one for one in (field.annotation, *get_args(field.annotation)) if is_dataclass(one)), None)
+    return next((one for one in (annotation, *get_args(annotation)) if is_dataclass(one)), None)
+
+
+def _check_known(place: str, section: Any, given: Any) -> None:
+    """Raises ValueError for what a section has not got: pydantic passes it over."""
+    if section is None or not isinstance(given, Mapping):
+        return
+    known = get_type_hints(section)
+    for key, value in given.items():
+        if key not in known:
+            raise ValueError(f"{place} has no {key!r}; it has {', '.join(known)}")
+        _check_known(f"{place}.{key}", _section(known[key]), value)
 
 
 def _lines(error: ValidationError) -> Iterator[str]:
@@ -186,15 +223,24 @@ def _flag(guard: str, name: str, value: Any) -> bool:
 def _leaves(settings: Settings) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name in type(settings).model_fields:
         value = getattr(settings, name)
-        if is_dataclass(value):
-            for field in fields(value):
-                yield (name, field.name), getattr(value, field.name)
-        elif name == "guards":
-            for guard, table in value.items():
-                for policy, given in table.items():
-                    yield (name, guard, policy), redact_value(given)
+        if name in ("guards", "workflows"):
+            for one, table in value.items():
+                for key, given in table.items():
+                    yield (name, one, key), MASK if is_secret_key(key) else _shown(key, given)
         else:
-            yield (name,), redact(value) if isinstance(value, str) else value
+            yield from _parts_of((name,), value)
+
+
+def _parts_of(place: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if is_dataclass(value):
+        for field in fields(value):
+            yield from _parts_of((*place, field.name), getattr(value, field.name))
+    else:
+        yield place, redact_value(value)
+
+
+def _shown(key: str, given: Any) -> Any:
+    return redact_value({key: given})[key]
 
 
 def _has(values: Any, path: tuple[str, ...]) -> bool:

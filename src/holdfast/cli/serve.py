@@ -13,7 +13,7 @@ import click
 
 from holdfast.cli.exits import WrongUsage
 from holdfast.cli.output import note, say
-from holdfast.cli.session import Session, pass_session, store_options
+from holdfast.cli.session import Session, pass_session, settings, store_options
 from holdfast.cli.upkeep import Upkeep
 from holdfast.server.run import HOST, PORT
 
@@ -29,9 +29,11 @@ _STOP_S: Final = 10.0
 
 
 @click.command()
-@click.option("--host", default=HOST, show_default=True, help="The address to listen on.")
+@click.option("--host", help=f"The address to listen on. [default: as the settings say, else {HOST}]")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="The port; 0 takes a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    help=f"The port; 0 takes a free one. [default: as the settings say, else {PORT}]",
 )
 @click.option(
     "--auth/--no-auth",
@@ -49,7 +51,9 @@ _STOP_S: Final = 10.0
 @click.option("--worker", "works", is_flag=True, help="Do a worker's part here as well.")
 @store_options
 @pass_session
-def serve(session: Session, host: str, port: int, required: bool | None, names: tuple[str, ...], works: bool) -> None:
+def serve(
+    session: Session, host: str | None, port: int | None, required: bool | None, names: tuple[str, ...], works: bool
+) -> None:
     """Serve the console and the API until it is stopped.
 
     With --app letters are replayed here with the program's functions and handlers; with --url a store is shown without
@@ -59,6 +63,7 @@ def serve(session: Session, host: str, port: int, required: bool | None, names: 
 
     with stoppable():
         has_app = session.has_app
+        usual = settings().server  # also of a program that was not made from settings
         hold = session.hold(create=has_app)
         has_accounts = hold.access.has_accounts  # a store that is away, or of another revision, says so now
         if required and not has_accounts:
@@ -70,7 +75,11 @@ def serve(session: Session, host: str, port: int, required: bool | None, names: 
                 note(LOOK_ONLY)
 
         with working(hold, has_app) if works else nullcontext():
-            run.serve(hold, host=host, port=port, required=required, hosts=names, has_program=has_app, told=told)
+            run.serve(
+                hold, host=usual.host if host is None else host, port=usual.port if port is None else port,
+                required=usual.required if required is None else required, hosts=names or usual.hosts,
+                https=usual.https, limits=usual.limits, has_program=has_app, told=told,
+            )  # fmt: skip
 
 
 @contextmanager

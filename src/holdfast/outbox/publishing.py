@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from holdfast.errors import HoldfastError, ResolverError
@@ -75,10 +75,14 @@ class Publisher(Protocol):
 
 
 class Publishers:
-    """Publishers by name, which is how an entry says where it goes."""
+    """Publishers by name, which is how an entry says where it goes.
 
-    def __init__(self, *publishers: Publisher) -> None:
+    `reach` is where an operator lets those go that can be told so: webhooks.
+    """
+
+    def __init__(self, *publishers: Publisher, reach: Sequence[str] = ()) -> None:
         self._publishers: dict[str, Publisher] = {}
+        self._reach = reach
         for publisher in publishers:
             self.register(publisher)
 
@@ -86,6 +90,9 @@ class Publishers:
         """Raises ResolverError for a name that is taken."""
         if publisher.name in self._publishers:
             raise ResolverError(f"a publisher {publisher.name!r} is already registered")
+        confine = getattr(publisher, "confine", None)
+        if self._reach and confine is not None:
+            confine(self._reach)
         self._publishers[publisher.name] = publisher
         return publisher
 

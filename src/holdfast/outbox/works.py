@@ -18,6 +18,7 @@ from holdfast.backends.sql.store import SqlStore
 from holdfast.backends.sql.url import EXTRAS, Address
 from holdfast.core.clock import Clock
 from holdfast.errors import ConfigurationError, MissingExtra
+from holdfast.outbox.backoff import BackoffPolicy
 from holdfast.outbox.erasure import Erasure
 from holdfast.outbox.functions import operation_of
 from holdfast.outbox.inbox import KEEP, Inbox
@@ -58,12 +59,13 @@ class Works:
         clock: Clock | None = None,
         audit_key: bytes | None = None,
         source: str | None = None,
+        webhook_reach: Sequence[str] = (),
     ) -> None:
         self._store = _usable(store)
         self._hub = hub
         self._clock = clock
         self.resolvers = ResolverRegistry()
-        self.publishers = Publishers()
+        self.publishers = Publishers(reach=webhook_reach)
         self.operations = OperationRegistry(ERASE, RECTIFY, publish_operation(self.publishers, source=source or SOURCE))
         self._built_in = len([*self.operations])
         self.tables: OutboxTables = bind_tables(sa.MetaData(), PREFIX)
@@ -82,6 +84,8 @@ class Works:
             self.sessions, self.tables.outbox, audit_sink=self.audit, operations=self.operations, clock=clock
         )
         self.sagas = Sagas(self.outbox, hub=hub)
+        self.lease = BackoffPolicy().lease
+        """How long an entry is its runner's after a sign of life: as the last runner was told, that was made here."""
         if self._store.address.dialect == "sqlite":
             store.ping()
 
@@ -126,6 +130,8 @@ class Works:
         options.setdefault("telemetry", self._hub)
         options.setdefault("clock", self._clock)
         options.setdefault("unknown_target", "defer")
+        backoff: BackoffPolicy | None = options.get("backoff")
+        self.lease = self.lease if backoff is None else backoff.lease
         return SagaRunner(self.resolvers, self.outbox, self.audit, **options)
 
     def worker(

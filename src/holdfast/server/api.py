@@ -36,13 +36,14 @@ def create_app(
     required: bool | None = None,
     identify: Identify | None = None,
     authorize: Authorize | None = None,
-    hosts: Sequence[str] = (),
+    hosts: Sequence[str] | None = None,
     https: bool | None = None,
     limits: Limits | None = None,
     has_program: bool = True,
 ) -> FastAPI:
     """The application for one Holdfast.
 
+    What is not given of `required`, `hosts`, `https` and `limits` is as its settings say, if it was made from any.
     `required`: everybody has to sign in or send a token; by default so when there are accounts. Without it whoever is
     on this machine may do everything. `identify(request)` is the program's own answer to who asks; whom it does not
     know has to sign in, unless `required=False` says otherwise. `authorize(identity, right, request)` may refuse what
@@ -67,6 +68,9 @@ def create_app(
     app.include_router(_checked(scrape.routes))
     _describe(app)
     console.install(app)
+    usual = hold.serving
+    required, https = usual.required if required is None else required, usual.https if https is None else https
+    hosts, limits = usual.hosts if hosts is None else hosts, usual.limits if limits is None else limits
     if identify is not None and required is None:
         required = True  # a program that says who asks does not mean: or anybody on this machine
     protect(app, hold.access, required=required, hosts=hosts, identify=identify, https=https, limits=limits)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from holdfast.access.serving import ServerPolicy
 from holdfast.core.addresses import is_loopback
 from holdfast.errors import ConfigurationError, MissingExtra
 
@@ -21,20 +22,20 @@ if TYPE_CHECKING:
     from holdfast.server.identity import Identify
     from holdfast.server.shields import Limits
 
-HOST: Final = "127.0.0.1"
-PORT: Final = 8400
+HOST: Final = ServerPolicy().host
+PORT: Final = ServerPolicy().port
 _GRACE_S: Final = 5
 
 
 def serve(
     hold: Holdfast,
     *,
-    host: str = HOST,
-    port: int = PORT,
+    host: str | None = None,
+    port: int | None = None,
     required: bool | None = None,
     identify: Identify | None = None,
     authorize: Authorize | None = None,
-    hosts: Sequence[str] = (),
+    hosts: Sequence[str] | None = None,
     https: bool | None = None,
     limits: Limits | None = None,
     has_program: bool = True,
@@ -42,10 +43,12 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM; `told` gets the address once it can be asked.
 
-    Port 0 takes a free one. Raises ConfigurationError for an address that others can reach while nobody can sign in,
-    and for one that is taken.
+    What is not given is as the settings of the Holdfast say, else on 127.0.0.1:8400 for this machine alone. Port 0
+    takes a free one. Raises ConfigurationError for an address that others can reach while nobody can sign in, and for
+    one that is taken.
     """
-    listening = listen(host, port)
+    usual = hold.serving
+    listening = listen(usual.host if host is None else host, usual.port if port is None else port)
     try:
         server(
             hold, listening, required=required, identify=identify, authorize=authorize, hosts=hosts, https=https,
@@ -62,7 +65,7 @@ def server(
     required: bool | None = None,
     identify: Identify | None = None,
     authorize: Authorize | None = None,
-    hosts: Sequence[str] = (),
+    hosts: Sequence[str] | None = None,
     https: bool | None = None,
     limits: Limits | None = None,
     has_program: bool = True,
@@ -75,6 +78,9 @@ def server(
         from holdfast.server.api import create_app
     except ModuleNotFoundError as error:
         raise MissingExtra(f"{error}; run: pip install 'holdfast[server]'") from error
+    usual = hold.serving
+    required = usual.required if required is None else required
+    hosts = usual.hosts if hosts is None else hosts
     address = listening.getsockname()
     if not is_loopback(address[0]) and required is not True and not hold.access.has_accounts:
         raise ConfigurationError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hmac
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -19,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.access.access import Access
 from holdfast.access.rights import Identity
+from holdfast.access.serving import Limits as Limits
 from holdfast.access.throttle import Throttle
 from holdfast.core.addresses import is_loopback, neighbourhood
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
@@ -41,19 +41,6 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much and how often. Rates are by identity, a second and at once; whoever is `local` has none.
-
-    `address` bounds what comes from one other machine before anybody is looked up.
-    """
-
-    body_bytes: int = 1 << 20
-    reads: tuple[float, int] = (200, 1000)
-    changes: tuple[float, int] = (50, 200)
-    address: tuple[float, int] = (1000, 5000)
 
 
 def protect(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Final
 
@@ -64,17 +64,18 @@ def only(*allowed: str) -> Reach:
     return reach
 
 
-def bounded(reach: Reach | None) -> Reach | None:
-    """What the program asks for, within what the operator allows by HOLDFAST_WEBHOOK_REACH: hosts, addresses and
-    networks, and the word `public`, with commas between. Where the program asks for nothing in particular, all of that.
+def bounded(reach: Reach | None, listed: Sequence[str] = ()) -> Reach | None:
+    """What the program asks for, within what the operator allows: hosts, addresses and networks, and the word `public`,
+    by HOLDFAST_WEBHOOK_REACH with commas between, or `listed` where that is not set. Where the program asks for nothing
+    in particular, all of that.
 
-    Raises PolicyError for what the variable cannot be.
+    Raises PolicyError for what they cannot be.
     """
-    words = [word.strip() for word in os.environ.get(VARIABLE, "").split(",") if word.strip()]
+    words = [word.strip() for word in os.environ.get(VARIABLE, "").split(",") if word.strip()] or [*listed]
     if not words:
         return reach
-    listed = [word for word in words if word.lower() != _PUBLIC]
-    operators = public_and(*listed) if len(listed) < len(words) else only(*listed)
+    named = [word for word in words if word.lower() != _PUBLIC]
+    operators = public_and(*named) if len(named) < len(words) else only(*named)
     if reach is None or reach is public_only:
         return operators
     return lambda host, address: operators(host, address) and reach(host, address)

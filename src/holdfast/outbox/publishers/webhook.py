@@ -53,7 +53,8 @@ class WebhookPublisher:
 
     `secrets` sign it; to change one, give the new and the old until the receiver knows the new. The structured form is
     signed as a whole; of the binary one the attributes in the headers are not. `reach` says which addresses may be
-    called: without it public ones only, or those that HOLDFAST_WEBHOOK_REACH lists, beyond which nothing goes.
+    called: without it public ones only, or those that the operator lists (HOLDFAST_WEBHOOK_REACH, or the settings of
+    the Holdfast that it is registered with), beyond which nothing goes.
     `client` is an `httpx.AsyncClient` that stays the caller's to close.
     """
 
@@ -78,6 +79,7 @@ class WebhookPublisher:
         self.name = name
         self._secrets = secrets
         self._headers = dict(headers or {})
+        self._asked = reach
         self._reach = bounded(reach)
         self._mode: Mode = mode
         self._timeout = timeout
@@ -85,6 +87,10 @@ class WebhookPublisher:
         self._given = client
         self._clock = clock
         self._lazy = Lazy(self._connect, self._end, lambda made: not made.is_closed)
+
+    def confine(self, listed: Sequence[str]) -> None:
+        """Go no further than what the operator lists. Called by whoever it is registered with."""
+        self._reach = bounded(self._asked, listed)
 
     async def publish(self, message: Message) -> RetryAfter | None:
         """Raises AddressRefused for a host at an address that may not be called."""
