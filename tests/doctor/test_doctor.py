@@ -7,11 +7,14 @@ from datetime import timedelta
 import pytest
 
 from holdfast import (
+    BackoffPolicy,
     Breaker,
     Bulkhead,
+    CancelWorkflow,
     Capacity,
     Chaos,
     ConfigurationError,
+    EngineConfig,
     Hedge,
     Holdfast,
     Retry,
@@ -23,6 +26,7 @@ from holdfast import (
 from holdfast.doctor.rules import RULES, Severity
 from holdfast.letters.maintenance import Schedule
 from holdfast.testing import ManualClock, assert_healthy
+from tests.server.calls import calling
 from tests.services import postgres, redis
 
 SOUND = (Retry(attempts=3, base=0.1), Breaker(), Timeout(total=30, attempt=2))
@@ -93,6 +97,216 @@ def test_retries_at_two_layers_are_found_with_what_they_come_to(hold):
     found = {one.where: one.what for one in examine(hold).findings if one.rule.name == "two-retry-layers"}
     assert "up to 12 calls" in found["task 'write'"]
     assert "up to 6 calls" in found["operation 'send'"]
+
+
+def test_a_guard_that_a_task_or_an_operation_calls_inside_is_a_second_layer(hold):
+    mail = hold.guard("mail", *SOUND)
+    once = hold.guard("once", Retry(attempts=1), Timeout(total=2))
+
+    @mail
+    def post(address):
+        return address
+
+    @once
+    def look_up(address):
+        return address
+
+    def helper(address):
+        return post(address)
+
+    @task(retry=Retry(attempts=4))
+    def write(address):
+        return helper(look_up(address))
+
+    @hold.operation(max_attempts=2)
+    def send(address: str):
+        return post(address)
+
+    @hold.operation
+    @mail
+    def tell(address: str):
+        return None
+
+    hold.workflows.register(write)
+    found = {one.where: one.what for one in examine(hold).findings if one.rule.name == "two-retry-layers"}
+    story = "it is tried again by itself, and guard 'mail', which it calls, retries as well: up to {} calls"
+    assert found == {
+        "task 'write'": story.format(12),
+        "operation 'send'": story.format(6),
+        "operation 'tell'": story.format(24),
+    }
+
+
+def test_guards_inside_guards_that_retry_another_failure_domain_are_found(hold):
+    orders = hold.guard("orders", Retry(attempts=4, base=0.1, domain="orders"), Timeout(total=30, attempt=2))
+    stock = hold.guard("stock", Retry(attempts=3, base=0.1, domain="stock"), Timeout(total=30, attempt=2))
+
+    @stock
+    def reserve(order):
+        return order
+
+    @orders
+    def place(order):
+        return reserve(order)
+
+    (finding,) = [one for one in examine(hold).findings if one.rule.name == "nested-retries"]
+    assert finding.where == "guard 'orders'"
+    assert "calls guard 'stock'" in finding.what
+    assert "up to 12 calls" in finding.what
+    assert orders.functions == (place,)
+
+
+def test_guards_inside_guards_of_one_failure_domain_defer_and_are_no_fault(hold):
+    inner, outer = hold.guard("inner", *SOUND), hold.guard("outer", *SOUND)
+
+    @inner
+    def ask():
+        return 1
+
+    @outer
+    def asks():
+        return ask()
+
+    @outer
+    def recurses():
+        return recurses()
+
+    @task(guard="outer", retry=Retry(attempts=1))
+    def through():
+        return ask()
+
+    hold.workflows.register(through)
+    assert outer.functions == (asks, recurses)
+    assert not {"nested-retries", "two-retry-layers"} & names(examine(hold))
+
+
+def test_a_guard_that_repeats_what_must_not_be_repeated_is_an_error(hold):
+    @task(guard="payments", effect="at_least_once")
+    def pay(order):
+        return order
+
+    @task(guard="search")
+    def look(order):
+        return order
+
+    hold.workflows.register(pay)
+    hold.workflows.register(look)
+    hold.guard("payments", *SOUND)  # made after the task, which could not see it
+    hold.guard("search", Hedge(), Timeout(total=3))
+    found = {one.where: one for one in examine(hold).findings if one.rule.name == "unsafe-repeat"}
+    assert set(found) == {"task 'pay'", "task 'look'"}
+    assert found["task 'pay'"].rule.severity is Severity.ERROR
+    assert "is at_least_once and is retried by guard 'payments'" in found["task 'pay'"].what
+    assert "hedges: two calls at once" in found["task 'look'"].what
+    assert "declare it" in found["task 'pay'"].fix
+    with pytest.raises(AssertionError, match="HF111 error: task 'pay'"):
+        assert_healthy(hold)
+
+
+def test_hedging_is_no_matter_where_all_that_goes_through_it_is_declared_idempotent(hold):
+    hedged = hold.guard("search", Hedge(), Timeout(total=3))
+
+    @task(guard="search", effect="idempotent", retry=Retry(attempts=1))
+    def look(text):
+        return text
+
+    hold.workflows.register(look)
+    assert not {"hedging", "unsafe-repeat"} & names(examine(hold))
+
+    @hedged
+    def undeclared(text):
+        return text
+
+    assert hedged.functions == (undeclared,)
+    assert "hedging" in names(examine(hold))
+
+
+def test_a_call_of_the_outbox_that_outlasts_its_lease_is_found(hold):
+    @hold.operation(timeout=timedelta(minutes=6))
+    def send(address: str):
+        return None
+
+    (finding,) = [one for one in examine(hold).findings if one.rule.name == "short-lease"]
+    assert finding.where == "operation 'send'"
+    assert finding.what == "a call may take 360 s, and an entry is leased for 300 s"
+    hold.runner(backoff=BackoffPolicy(lease=timedelta(minutes=10)))
+    assert "short-lease" not in names(examine(hold))
+
+
+def test_a_replay_that_outlasts_the_silence_it_is_allowed_is_found(hold):
+    guard = hold.guard("reports", Retry(attempts=2, base=0), Timeout(total=600, attempt=300), dead_letter=True)
+    guard.replayable(len)
+    (finding,) = [one for one in examine(hold).findings if one.rule.name == "short-lease"]
+    assert finding.where == "guard 'reports'"
+    assert finding.what == "a replay may take 600 s, and one that is silent for 300 s is given to another"
+
+
+def test_a_lease_with_too_few_heartbeats_is_found(tmp_path):
+    config = EngineConfig(lease_ttl_seconds=2, lease_heartbeat_seconds=1)
+    with Holdfast(f"sqlite:///{tmp_path / 'a.db'}", workflows=config, audit_key=b"k3y", background=False) as hold:
+        (finding,) = examine(hold).findings
+        assert (finding.rule.id, finding.rule.severity) == ("HF205", Severity.WARNING)
+        assert finding.what == "a worker's lease of 2 s has room for 2 heartbeats, one each 1 s"
+        assert "3 or more" in finding.fix
+
+
+def test_a_task_that_a_stall_would_repeat_is_a_hint(tmp_path):
+    @task(effect="at_least_once", timeout=30)
+    def pay():
+        return None
+
+    @task(effect="idempotent", timeout=30)
+    def look():
+        return None
+
+    def diagnosis(**config):
+        url = f"sqlite:///{tmp_path / 'a.db'}"
+        with Holdfast(url, workflows=EngineConfig(**config), audit_key=b"k3y", background=False) as hold:
+            hold.workflows.register(pay)
+            hold.workflows.register(look)
+            return examine(hold)
+
+    (finding,) = diagnosis().findings
+    assert (finding.rule.id, finding.rule.severity, finding.where) == ("HF206", Severity.HINT, "task 'pay'")
+    assert finding.what == "it is at_least_once and may take 30 s, and its worker's lease is 3 s"
+    assert not diagnosis(lease_ttl_seconds=60).findings
+
+
+def test_stuck_sagas_are_found(tmp_path):
+    clock = ManualClock()
+    with calling("sqlite", tmp_path, clock) as shop:
+        assert "stuck-sagas" not in names(examine(shop.hold))
+        shop.down.add("ship")  # past its pivot a saga cannot be undone
+        shop.start()
+        shop.run(clock, rounds=6)
+        (finding,) = [one for one in examine(shop.hold).findings if one.rule.name == "stuck-sagas"]
+        assert (finding.rule.id, finding.rule.severity) == ("HF306", Severity.ERROR)
+        assert finding.what == "1 saga is stuck"
+
+
+def test_work_that_no_worker_can_take_is_found(hold):
+    @task
+    def here():
+        return None
+
+    @workflow
+    def flow():
+        return here()
+
+    assert "stranded-workflows" not in names(examine(hold))
+    run = hold.workflows.start(flow)
+    (finding,) = [one for one in examine(hold).findings if one.rule.name == "stranded-workflows"]
+    assert (finding.rule.id, finding.where, finding.what) == ("HF308", f"workflow {run.id}", "no worker is there")
+    hold.worker().run_once()
+    assert "stranded-workflows" not in names(examine(hold))
+
+
+def test_dead_items_are_found(hold):
+    hold.workflows.queue.push(CancelWorkflow(execution_id="nowhere", message_id="m-1", max_attempts=1))
+    assert "dead-items" not in names(examine(hold))
+    hold.workflows.worker().run_once()
+    (finding,) = [one for one in examine(hold).findings if one.rule.name == "dead-items"]
+    assert (finding.rule.id, finding.what) == ("HF309", "1 item is dead")
 
 
 def test_a_guard_that_outlives_its_caller_is_found(hold):

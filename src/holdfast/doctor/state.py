@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from holdfast.doctor.policies import works_of
 from holdfast.doctor.rules import Finding, found
+from holdfast.doctor.works import works_of
 from holdfast.machine.outbox_entry import OutboxStatus
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import instant

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from holdfast.core.redact import redact
-from holdfast.doctor.policies import works_of
 from holdfast.doctor.rules import Finding, found
+from holdfast.doctor.works import works_of
 from holdfast.errors import SchemaError, StoreUnavailable
 
 if TYPE_CHECKING:

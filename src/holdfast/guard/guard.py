@@ -9,6 +9,7 @@ from functools import partial, update_wrapper
 from inspect import iscoroutinefunction
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from weakref import WeakSet
 
 from holdfast.core.classify import Classifier, ResultClassifier
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
@@ -90,6 +91,7 @@ class Guard:
         self._order = order
         self._context: bool | Literal["always"] = context
         self._fused = fused
+        self._functions: WeakSet[Any] = WeakSet()
         self._setting = Setting(
             name,
             default_hub() if telemetry is None else telemetry,
@@ -116,6 +118,11 @@ class Guard:
     @property
     def policies(self) -> tuple[Any, ...]:
         return self.plan.policies
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """The functions that it decorates and that are still there, by name; `__wrapped__` is what each was."""
+        return tuple(sorted(self._functions, key=lambda fn: str(getattr(fn, "__qualname__", ""))))
 
     @property
     def telemetry(self) -> Hub:
@@ -146,6 +153,7 @@ class Guard:
         guarded = self.plan.entry(fn, is_coroutine_function(fn), outcome)
         update_wrapper(guarded, fn)
         guarded.__holdfast_guard__ = self  # type: ignore[attr-defined]
+        self._functions.add(guarded)
         return guarded
 
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

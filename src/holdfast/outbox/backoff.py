@@ -10,6 +10,8 @@ from pydantic import BaseModel, Field, model_validator
 
 from holdfast.outbox.subject import FROZEN
 
+ATTEMPTS: Final = 8
+"""How often a call is made at most, where neither its operation nor its runner says otherwise."""
 _NOTHING: Final = timedelta(0)
 
 

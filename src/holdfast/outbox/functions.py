@@ -48,11 +48,13 @@ def operation_of(name: str, function: Callable[..., Any], **options: Any) -> Ope
         async def acall(target: Any, context: CallContext) -> Any:
             return _answer(await function(**arguments(context)))
 
+        acall.__wrapped__ = function  # type: ignore[attr-defined]  # for who wants to know what is called
         return Operation(name=name, call=acall, **options)
 
     def call(target: Any, context: CallContext) -> Any:
         return _answer(function(**arguments(context)))
 
+    call.__wrapped__ = function  # type: ignore[attr-defined]  # as above
     return Operation(name=name, call=call, **options)
 
 

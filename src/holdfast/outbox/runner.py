@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from holdfast.audit.event import AuditSink
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import PolicyError
-from holdfast.outbox.backoff import BackoffPolicy
+from holdfast.outbox.backoff import ATTEMPTS, BackoffPolicy
 from holdfast.outbox.batch import Batch, Claimed, Parts
 from holdfast.outbox.calling import Caller
 from holdfast.outbox.hooks import Hooks
@@ -54,7 +54,7 @@ class SagaRunner:
         outbox: Outbox,
         audit: AuditSink | None,
         *,
-        max_attempts: int = 8,
+        max_attempts: int = ATTEMPTS,
         batch_size: int = 50,
         backoff: BackoffPolicy | None = None,
         on_abandoned: AbandonedHook | None = None,

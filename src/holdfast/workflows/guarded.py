@@ -18,7 +18,7 @@ from holdfast.workflows.effects import Effect, check_retry, unsafe
 from holdfast.workflows.transactions import Transactions
 
 T = TypeVar("T")
-_SIDE_BY_SIDE: Final = frozenset({Effect.PURE, Effect.IDEMPOTENT})
+SIDE_BY_SIDE: Final = frozenset({Effect.PURE, Effect.IDEMPOTENT})
 """What can be called twice at the same time."""
 
 
@@ -38,7 +38,7 @@ def way_of(call: Call, guard_of: Callable[[str], Guard], transactions: Transacti
 def check_guard(task: Doable, guard: Guard) -> None:
     """Raises WorkflowDefinitionError for a guard that would call a task more often than its effect allows, or less."""
     name, effect, plan = task.name, task.effect, guard.plan
-    if effect not in _SIDE_BY_SIDE and plan.first(HedgeStrategy) is not None:
+    if effect not in SIDE_BY_SIDE and plan.first(HedgeStrategy) is not None:
         raise unsafe(
             name, effect, f"is called through guard {guard.name!r}, which hedges: two calls at once",
             "declare it pure or idempotent, or take the hedge out",

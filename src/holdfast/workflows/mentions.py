@@ -1,4 +1,5 @@
-"""Which tasks the body of a workflow names, without running it: so that a worker knows them before one is started."""
+"""What the body of a function names, without running it: so that a worker knows the tasks of a workflow before one is
+started, and the doctor which guards are called inside of others."""
 
 from __future__ import annotations
 
@@ -15,20 +16,27 @@ def mentioned(workflow: WorkflowFunction[Any, Any]) -> list[TaskFunction[Any, An
 
     What it finds in other ways, in a dict say, has to be registered.
     """
-    found: dict[int, TaskFunction[Any, Any] | WorkflowFunction[Any, Any]] = {}
+    found = (one for one in named_by(workflow.function) if isinstance(one, TaskFunction | WorkflowFunction))
+    return list({id(one): one for one in found}.values())
+
+
+def named_by(function: Any) -> Iterator[Any]:
+    """What the body of a function names, and so do the functions of the same package that it names, in their order.
+
+    Into what is guarded, or is a task, it does not go.
+    """
     seen: set[int] = set()
-    left: list[Any] = [workflow.function]
+    left: list[Any] = [function]
     while left:
         function = left.pop(0)
         if id(function) in seen or not isinstance(function, FunctionType):
             continue
         seen.add(id(function))
         for one in _named(function):
-            if isinstance(one, TaskFunction | WorkflowFunction):
-                found[id(one)] = one
-            elif isinstance(one, FunctionType) and _package(one) == _package(function):
+            yield one
+            is_plain = isinstance(one, FunctionType) and not hasattr(one, "__holdfast_guard__")
+            if is_plain and _package(one) == _package(function):
                 left.append(one)
-    return list(found.values())
 
 
 def _package(function: FunctionType) -> str:
