@@ -10,13 +10,12 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import StatusCode
 
 from holdfast.core.outcome import OutcomeKind
 from holdfast.telemetry.events import AttemptCompleted, CallCompleted, CircuitStateChanged, LoadShed
 from holdfast.telemetry.hub import Hub
 from holdfast.telemetry.otel import OtelListener
-from tests.telemetry.clocks import NOON, StandingClock
+from tests.telemetry.clocks import StandingClock
 
 SUCCESS, TIMEOUT = OutcomeKind.SUCCESS, OutcomeKind.TIMEOUT
 
@@ -88,20 +87,6 @@ def test_a_quiet_listener_is_complete_at_every_collection() -> None:
     assert points["guard.events"][key(event="guard.call_completed", severity="info", operation="pay")] == 3
     assert points["guard.events"][key(event="guard.load_shed", severity="error", operation="pay")] == 1
     assert points["guard.circuit.state"] == {key(name="eu"): 2}
-
-
-def test_a_call_becomes_a_span_when_asked() -> None:
-    bench = Bench(spans=True)
-    bench.hub.emit(CallCompleted("pay", "c1", 0.5, TIMEOUT, error_type="GuardTimeout", parent_call_id="c0"))
-    bench.hub.emit(CallCompleted("pay", "c2", 0.5, SUCCESS))
-    failed, fine = bench.spans.get_finished_spans()
-    assert failed.name == "guard pay"
-    assert failed.end_time == int(NOON.timestamp() * 1e9)
-    assert failed.end_time - failed.start_time == 500_000_000
-    assert failed.status.status_code is StatusCode.ERROR
-    assert failed.attributes["guard.parent_call_id"] == "c0"
-    assert fine.status.status_code is StatusCode.UNSET
-    assert Bench().spans.get_finished_spans() == ()
 
 
 def test_labels_hold_no_urls_and_are_bounded() -> None:

@@ -17,11 +17,14 @@ from holdfast.core.deadline import Deadline
 from holdfast.core.outcome import Outcome
 from holdfast.errors import PolicyError
 from holdfast.guard.call import Call, Next
+from holdfast.guard.invoke import attempt_facts
 from holdfast.guard.perform import link_chain, perform
 from holdfast.guard.plan import Plan, delivered
+from holdfast.guard.traced import traced
 
 if TYPE_CHECKING:
     from holdfast.guard.guard import Guard
+    from holdfast.telemetry.tracing import CallSpan
 
 
 class Attempts:
@@ -98,7 +101,7 @@ class AttemptLoop:
 class BlockAttempt:
     """One attempt of the block. `number` is 0 for the first; `result`, if set, is what a result classifier judges."""
 
-    __slots__ = ("_deadline", "_run", "number", "result", "state")
+    __slots__ = ("_deadline", "_run", "_token", "number", "result", "state")
 
     def __init__(self, run: _Run) -> None:
         self._run: _Run | None = run
@@ -106,6 +109,7 @@ class BlockAttempt:
         self.number = run.block.begun - 1
         self.result: Any = None
         self.state = "new"
+        self._token: object = None
 
     @property
     def remaining(self) -> float:
@@ -118,6 +122,9 @@ class BlockAttempt:
         self.state = "entered"
         if self._run is not None:
             self._run.attend()
+            # Entered here, as spans that the loop's body has around the block must outlive it.
+            span = self._run.block.span
+            self._token = None if span is None else span.enter()
         return self
 
     def __exit__(
@@ -125,6 +132,8 @@ class BlockAttempt:
     ) -> bool:
         run, self._run, self.state = self._run, None, "left"
         assert run is not None
+        if self._token is not None and run.block.span is not None:
+            run.block.span.leave(self._token)
         try:
             return run.take(self.result, error)
         finally:
@@ -164,7 +173,9 @@ class _Run:
             call.driver = AsyncDriver(_BlockClock(plan.clock, block))
         strategies = () if plan.setting.hub.off else plan.strategies
         chain = link_chain((*strategies, block))
-        self.work: Coroutine[Any, Any, Outcome[Any]] | None = perform(call, chain)
+        spans = plan.setting.hub.call_spans
+        work = perform(call, chain) if spans is None else traced(call, chain, spans, enters=False)
+        self.work: Coroutine[Any, Any, Outcome[Any]] | None = work
         self.waiting: Any = None
         self._outcome: Outcome[Any] | None = None
 
@@ -261,19 +272,28 @@ class _Block:
         self.deadline = Deadline.never()
         self.result: Any = None
         self.error: BaseException | None = None
+        self.span: CallSpan | None = None  # of the attempt
 
     async def execute(self, nxt: Next, ctx: ResilienceContext) -> Outcome[Any]:
         call: Call = ctx.call
         self.begun += 1
         self.deadline = ctx.deadline
         started, made = call.clock.monotonic(), len(call.trail)
-        await _await_block()
-        service = call.clock.monotonic() - started
+        around, call.span, outcome = call.span, None, None
+        self.span = None if around is None else around.attempt(made)
         try:
-            return await nxt(ctx)
+            await _await_block()
+            service = call.clock.monotonic() - started
+            try:
+                outcome = await nxt(ctx)
+                return outcome
+            finally:
+                if len(call.trail) > made:
+                    call.trail[-1].service = service
         finally:
-            if len(call.trail) > made:
-                call.trail[-1].service = service
+            span, self.span, call.span = self.span, None, around
+            if span is not None:
+                span.end(*attempt_facts(made, outcome, ctx))
 
     def ended(self) -> Any:
         """Does what the block did: returns its result or raises its exception."""

@@ -26,6 +26,7 @@ from holdfast.telemetry.hub import Hub, Meter
 
 if TYPE_CHECKING:
     from holdfast.machine.circuit import Circuit
+    from holdfast.telemetry.tracing import CallSpan
 
 Next = Callable[..., Coroutine[Any, Any, Outcome[Any]]]
 """What a strategy calls to go on: `await nxt(ctx)`, or `await nxt()` for the same context."""
@@ -212,7 +213,8 @@ class Call:
 
     __slots__ = (
         "_call_id", "args", "circuit", "cut", "deadline", "decided_at", "delay", "driver", "fn", "kwargs",
-        "operation_key", "properties", "replay", "reported", "retry_domain", "setting", "started", "trail", "wait",
+        "operation_key", "properties", "replay", "reported", "retry_domain", "setting", "span", "started", "trail",
+        "wait",
     )  # fmt: skip
 
     def __init__(
@@ -239,6 +241,7 @@ class Call:
         self.replay = replay
         self.retry_domain: str | None = None
         self.circuit: Circuit | None = None  # the breaker that the next attempt will meet, if the plan has one
+        self.span: CallSpan | None = None  # where a listener makes spans of calls
         self.cut = 0  # time limits of ours that have fired and are not absorbed yet
         self.trail: list[Attempt] = [] if replay is None else replay.trail
         self.reported = 0  # how many of them the listeners know

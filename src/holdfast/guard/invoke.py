@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import isasyncgenfunction, isgeneratorfunction
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.classify import retry_after_hint
 from holdfast.core.context import CURRENT, Link, ResilienceContext, retry_forbidden
 from holdfast.core.outcome import Outcome, OutcomeKind, Verdict, outcome_of
+from holdfast.core.redact import redact
 from holdfast.errors import GuardTimeout
 from holdfast.guard.call import ENDPOINT, Call, Replay, attempt_of
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.tracing import CallSpan
 
 # Looking a member up in its class costs as much as a call.
 SUCCESS, REJECTED = OutcomeKind.SUCCESS, OutcomeKind.REJECTED
@@ -24,6 +28,8 @@ LAZY: Final = frozenset({CoroutineType, GeneratorType, AsyncGeneratorType})
 async def invoke(ctx: ResilienceContext) -> Outcome[Any]:
     """Run the function itself and say what came of it. The inner end of every chain."""
     call: Call = ctx.call
+    if call.span is not None and call.replay is None:
+        return await _traced(call, ctx, call.span)
     setting = call.setting
     monotonic = setting.clock.monotonic
     replay = call.replay
@@ -57,6 +63,36 @@ async def invoke(ctx: ResilienceContext) -> Outcome[Any]:
     if type(value) in LAZY:
         refuse_lazy(call.fn, value)
     return returned(call, ctx, value, monotonic() - started)
+
+
+async def _traced(call: Call, ctx: ResilienceContext, around: CallSpan) -> Outcome[Any]:
+    """The same under a span of the attempt's own."""
+    number = len(call.trail)
+    span = around.attempt(number)
+    token, call.span = span.enter(), None
+    outcome: Outcome[Any] | None = None
+    try:
+        outcome = await invoke(ctx)
+        return outcome
+    finally:
+        call.span = around
+        span.leave(token)
+        span.end(*attempt_facts(number, outcome, ctx))
+
+
+def attempt_facts(
+    number: int, outcome: Outcome[Any] | None, ctx: ResilienceContext
+) -> tuple[dict[str, str | int], str | None]:
+    """What the span of an attempt says when it ends, and how it failed if it has."""
+    facts: dict[str, str | int] = {"guard.attempt": number}
+    if (endpoint := ctx.get(ENDPOINT)) is not None:
+        facts["guard.endpoint"] = redact(str(endpoint), 200)
+    if outcome is None:
+        return {**facts, "guard.outcome": "interrupted"}, None
+    facts["guard.outcome"] = outcome.kind.value
+    if outcome.kind.has_value:
+        return facts, None
+    return facts, outcome.kind.value if outcome.error is None else type(outcome.error).__name__
 
 
 def refuse_lazy(fn: Callable[..., Any], result: Any) -> None:

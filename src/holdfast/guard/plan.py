@@ -235,6 +235,11 @@ class Plan:
         # A first attempt that was made under the strategies holds what they must give back.
         if self.setting.hub.off and call.replay is None:
             return bypass(call)
+        spans = self.setting.hub.call_spans
+        if spans is not None:
+            from holdfast.guard.traced import traced  # few programs trace every call
+
+            return traced(call, self.chain, spans)
         return perform(call, self.chain)
 
     def resume(self, is_async: bool) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from holdfast.telemetry.events import GuardEvent, Severity
 from holdfast.telemetry.metrics import InMemoryMetrics
 
 if TYPE_CHECKING:
-    from holdfast.telemetry.tracing import Spans
+    from holdfast.telemetry.tracing import CallSpans, Spans
 
 BATCH: Final = 512
 # An operation key made from user data must not become a leak: later ones share a meter.
@@ -147,6 +147,8 @@ class Hub:
         self.quiet_sinks: tuple[_Sink, ...] = ()
         self.spans: Spans | None = None
         """Who makes spans around replays, outbox calls and tasks, if a listener does."""
+        self.call_spans: CallSpans | None = None
+        """Who makes spans around guarded calls and their attempts; only a loud listener can."""
         self._clock = clock
         self._severities = {name: _severity(name, level) for name, level in (severity_overrides or {}).items()}
         self._enrichers = tuple(_Sink(self, enricher) for enricher in enrichers)
@@ -205,6 +207,8 @@ class Hub:
     def _set_spans(self) -> None:
         made = (getattr(sink.listener, "spans", None) for sink in self.loud_sinks + self.quiet_sinks)
         self.spans = next((spans for spans in made if callable(getattr(spans, "open", None))), None)
+        of_calls = (getattr(sink.listener, "call_spans", None) for sink in self.loud_sinks)
+        self.call_spans = next((spans for spans in of_calls if callable(getattr(spans, "begin", None))), None)
 
     @property
     def listeners(self) -> tuple[Listener, ...]:

@@ -16,19 +16,17 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 try:
-    from opentelemetry import metrics, trace
+    from opentelemetry import context, metrics, trace
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ModuleNotFoundError as missing:
     raise ImportError('opentelemetry-api is not installed; run: pip install "holdfast[otel]"') from missing
 
 from holdfast.core.outcome import OutcomeKind
-from holdfast.telemetry.causation import CAUSATION, causation_id
 from holdfast.telemetry.events import (
     AttemptCompleted,
     CallCompleted,
@@ -112,20 +110,14 @@ class WorkSpans:
     def _start(
         self, name: str, origin: Mapping[str, str] | None, attributes: Attributes, immediate: bool
     ) -> trace.Span:
-        try:
-            caused, here = _span_of(origin), trace.get_current_span().get_span_context()
-            parent, links = None, list[trace.Link]()
-            if caused is not None and caused.span_id != here.span_id:
-                if immediate and not here.is_valid:
-                    parent = trace.set_span_in_context(trace.NonRecordingSpan(caused))
-                else:
-                    links.append(trace.Link(caused))
-            return self._tracer.start_span(
-                name, parent, kind=trace.SpanKind.CONSUMER, attributes=dict(attributes), links=links
-            )
-        except Exception:  # an exporter's or a sampler's: the work is done without a span
-            _log.warning("the span %r could not be started", name, exc_info=True)
-            return trace.INVALID_SPAN
+        caused, here = _span_of(origin), trace.get_current_span().get_span_context()
+        parent, links = None, list[trace.Link]()
+        if caused is not None and caused.span_id != here.span_id:
+            if immediate and not here.is_valid:
+                parent = trace.set_span_in_context(trace.NonRecordingSpan(caused))
+            else:
+                links.append(trace.Link(caused))
+        return _started(self._tracer, name, attributes, context=parent, kind=trace.SpanKind.CONSUMER, links=links)
 
 
 def _span_of(origin: Mapping[str, str] | None) -> trace.SpanContext | None:
@@ -137,11 +129,57 @@ def _span_of(origin: Mapping[str, str] | None) -> trace.SpanContext | None:
     return found if found.is_valid else None
 
 
+class CallSpan:
+    """A span around a guarded call, or around one of its attempts."""
+
+    __slots__ = ("_name", "_span", "_tracer")
+
+    def __init__(self, tracer: trace.Tracer, name: str, kind: str, parent: Context | None = None) -> None:
+        self._tracer = tracer
+        self._name = name
+        self._span = _started(tracer, f"{kind} {name}", {"guard.operation": name}, context=parent)
+
+    def enter(self) -> object:
+        return context.attach(trace.set_span_in_context(self._span))
+
+    def leave(self, token: Any) -> None:
+        context.detach(token)
+
+    def attempt(self, number: int) -> CallSpan:
+        return CallSpan(self._tracer, self._name, "attempt", trace.set_span_in_context(self._span))
+
+    def end(self, facts: Attributes, failure: str | None) -> None:
+        self._span.set_attributes(dict(facts))
+        if failure is not None:
+            self._span.set_status(trace.Status(trace.StatusCode.ERROR, failure))
+        self._span.end()
+
+
+class CallSpans:
+    """Spans of guarded calls, below whatever span the caller is in."""
+
+    def __init__(self, tracer: trace.Tracer, operations: Labels) -> None:
+        self._tracer = tracer
+        self._operations = operations
+
+    def begin(self, operation_key: str) -> CallSpan:
+        return CallSpan(self._tracer, self._operations(operation_key), "guard")
+
+
+def _started(tracer: trace.Tracer, name: str, attributes: Attributes, **options: Any) -> trace.Span:
+    try:
+        return tracer.start_span(name, attributes=dict(attributes), **options)
+    except Exception:  # an exporter's or a sampler's: what it was to be around is done without a span
+        _log.warning("the span %r could not be started", name, exc_info=True)
+        return trace.INVALID_SPAN
+
+
 class OtelListener:
     """Feeds OpenTelemetry instruments, from the global providers unless others are given.
 
     An attempt's duration and a span need an event per call. Without both (`attempts=False, spans=False`) the
-    listener is quiet: calls come in batches, at the latest when the metrics are collected.
+    listener is quiet: calls come in batches, at the latest when the metrics are collected. `spans` makes one of each
+    call and, below it, one of each attempt; what the attempt does is below that.
 
     `work` makes spans of replays, outbox calls and tasks, linked to the traces that caused them; unless it is given, it
     is as `spans`. They cost guarded calls nothing.
@@ -169,11 +207,11 @@ class OtelListener:
             made(reading.name, [partial(_observed, reading)], "1", reading.text)
         self._measured: dict[str, _Measured] = {}
         tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
-        self._tracer = tracer if spans else None
+        self._operations, self._circuits = Labels(), Labels()
+        self.call_spans = CallSpans(tracer, self._operations) if spans else None
         self.spans = WorkSpans(tracer) if work or (work is None and spans) else None
         self.quiet = not (attempts or spans)
         self._flushes: tuple[Callable[[], None], ...] = ()
-        self._operations, self._circuits = Labels(), Labels()
         self._states: dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -202,7 +240,6 @@ class OtelListener:
         if isinstance(event, CallCompleted):
             attributes = {"operation": operation, "outcome": event.outcome.value}
             self._calls.record(event.duration_s, attributes)
-            self._span(event, operation)
         elif isinstance(event, AttemptCompleted):
             if self._attempts is not None:
                 attempt: dict[str, str | bool] = {"operation": operation, "outcome": event.outcome.value}
@@ -221,28 +258,6 @@ class OtelListener:
     def _count(self, kind: type[GuardEvent], severity: Severity, operation: str, count: int) -> None:
         attributes = {"event": kind.event_name, "severity": severity.value, "operation": operation}
         self._events.add(count, attributes)
-
-    def _span(self, event: CallCompleted, operation: str) -> None:
-        if self._tracer is None:
-            return
-        end = int((event.at or datetime.now(UTC)).timestamp() * 1e9)
-        span = self._tracer.start_span(
-            f"guard {operation}",
-            start_time=end - int(event.duration_s * 1e9),
-            attributes={
-                "guard.operation": operation,
-                "guard.call_id": event.call_id,
-                "guard.outcome": event.outcome.value,
-                "guard.attempts": event.attempts,
-                CAUSATION.name: causation_id() or event.call_id,
-            },
-        )
-        for name in ("error_type", "parent_call_id", "reason"):
-            if getattr(event, name) is not None:
-                span.set_attribute(f"guard.{name}", getattr(event, name))
-        if not event.outcome.has_value:
-            span.set_status(trace.Status(trace.StatusCode.ERROR, event.reason or event.error_type))
-        span.end(end)
 
     def _observe(self, options: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
         # A collection asks here before it reads the other instruments.

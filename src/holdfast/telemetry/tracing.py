@@ -38,6 +38,32 @@ class Spans(Protocol):
         ...
 
 
+class CallSpan(Protocol):
+    """A span around a guarded call, or around one attempt of it."""
+
+    def enter(self) -> object:
+        """Make it the current one, here; `leave` takes what this gives."""
+        ...
+
+    def leave(self, token: Any) -> None: ...
+
+    def attempt(self, number: int) -> CallSpan:
+        """A span below this one, for the attempt of this number."""
+        ...
+
+    def end(self, facts: Attributes, failure: str | None) -> None:
+        """`failure` names the kind of a bad end."""
+        ...
+
+
+class CallSpans(Protocol):
+    """Whoever makes spans of guarded calls; a hub finds it as `call_spans` of a listener."""
+
+    def begin(self, operation_key: str) -> CallSpan:
+        """A span below the current one. It must not raise."""
+        ...
+
+
 def current_trace() -> dict[str, str]:
     """The headers of the span that this code runs in; empty where the program traces nothing."""
     span = _span_context()
