@@ -692,7 +692,8 @@ export interface paths {
          * Stream
          * @description Server-sent events. A client that comes back with Last-Event-ID gets what it missed, or `reset`.
          *
-         *     A page that was hidden says it in the query, as a browser lets it set no header.
+         *     The stream ends with the session or the token that it was asked for with. A page that was hidden says in the query
+         *     what it has seen, as a browser lets it set no header.
          */
         get: operations["events_stream"];
         put?: never;
@@ -7848,7 +7849,7 @@ export interface operations {
     doctor_look: {
         parameters: {
             query?: {
-                /** @description Look anew, though somebody has just looked. */
+                /** @description Look anew, though somebody has just looked; not while somebody is looking. */
                 fresh?: boolean;
                 /** @description Rules to leave out, by id or name. */
                 ignore?: string[] | null;
