@@ -22,7 +22,7 @@ from holdfast.backends.sql.statement import Statement
 from holdfast.backends.sql.topics import Topics
 from holdfast.backends.sql.url import Address
 from holdfast.backends.sql.watch import Watcher
-from holdfast.errors import SchemaError, StoreError, StoreUnavailable
+from holdfast.errors import InvalidValue, SchemaError, StoreError, StoreUnavailable
 
 POLL_S: Final = 1.0
 IDLE_S: Final = 1.0
@@ -234,7 +234,7 @@ class MariadbDatabase(ServerDatabase[MariadbSession]):
             case ER.NO_SUCH_TABLE:
                 return SchemaError(f"{self._url}: {text}; run: holdfast db upgrade --url {self._url}")
         if isinstance(error, pymysql.DataError | pymysql.IntegrityError):
-            return ValueError(f"{text}; the record does not fit its kind")
+            return InvalidValue(f"{text}; the record does not fit its kind")
         if isinstance(error, pymysql.OperationalError | pymysql.InterfaceError):
             return StoreUnavailable(f"{self._url} cannot be reached: {text}")
         return StoreError(f"{self._url}: {text}")

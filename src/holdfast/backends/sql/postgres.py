@@ -29,7 +29,7 @@ from holdfast.backends.sql.statement import Statement
 from holdfast.backends.sql.topics import Topics
 from holdfast.backends.sql.url import Address
 from holdfast.backends.sql.wire import Wire, wait_for
-from holdfast.errors import SchemaError, StoreError, StoreUnavailable
+from holdfast.errors import InvalidValue, SchemaError, StoreError, StoreUnavailable
 
 CONTENDED_S: Final = 2.0
 IDLE_S: Final = 0.2
@@ -307,7 +307,7 @@ class PostgresDatabase(ServerDatabase[PostgresSession]):
             case errors.UndefinedTable():
                 return SchemaError(f"{self._url}: {_line(error)}; run: holdfast db upgrade --url {self._url}")
             case psycopg.DataError() | psycopg.IntegrityError() | OverflowError():
-                return ValueError(f"{_line(error)}; the record does not fit its kind")
+                return InvalidValue(f"{_line(error)}; the record does not fit its kind")
             case psycopg.OperationalError() | psycopg.InterfaceError():
                 return StoreUnavailable(f"{self._url} cannot be reached: {_line(error)}")
         return StoreError(f"{self._url}: {_line(error)}")

@@ -25,7 +25,7 @@ from holdfast.backends.sql.statement import Statement
 from holdfast.backends.sql.topics import Topics
 from holdfast.backends.sql.url import Address
 from holdfast.backends.sql.watch import Watcher
-from holdfast.errors import SchemaError, StoreError, StoreUnavailable
+from holdfast.errors import InvalidValue, SchemaError, StoreError, StoreUnavailable
 
 MEMORY: Final = ":memory:"
 POLL_S: Final = 0.1
@@ -212,7 +212,7 @@ class SqliteDatabase:
         except (sqlite3.Error, Interrupted) as error:
             raise self._failure(error) from error
         except OverflowError as error:
-            raise ValueError(f"{error}; the record does not fit its kind") from error
+            raise InvalidValue(f"{error}; the record does not fit its kind") from error
 
     def _wake(self, connection: sqlite3.Connection, topic: str) -> None:
         # Counted before the commit: then a watcher calls once too often at worst, and not once too seldom.
@@ -309,7 +309,7 @@ def _make(connection: sqlite3.Connection, statement: Statement, rows: list[Any])
 def _integrity(error: sqlite3.IntegrityError) -> Exception:
     if error.sqlite_errorcode in _TAKEN:
         return Taken(str(error))
-    return ValueError(f"{error}; the record does not fit its kind")
+    return InvalidValue(f"{error}; the record does not fit its kind")
 
 
 @contextmanager

@@ -62,10 +62,17 @@ def filtered(
         raise invalid("unknown_status", f"{status!r} is no status of a letter; there are {', '.join(STATUSES)}")
     given = {
         "status": status, "domain": domain, "failure_type": failure_type, "entity_type": entity_type,
-        "entity_id": entity_id, "user_id": None if user_id is None else user_of(user_id),
+        "entity_id": entity_id, "user_id": None if user_id is None else _user(user_id),
         "created_from": in_utc("created_from", created_from), "created_to": in_utc("created_to", created_to),
     }  # fmt: skip
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _user(text: str) -> int | str:
+    try:
+        return user_of(text)
+    except ValueError:  # more digits than Python reads
+        raise invalid("invalid_value", f"user_id has {len(text)} digits, more than any number that is stored") from None
 
 
 def find_letter(asked: Asked, id: str) -> FailedOperationData:
