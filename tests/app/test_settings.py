@@ -240,6 +240,19 @@ def test_a_bulkhead_of_the_environment_goes_before_that_of_the_file(write, monke
         assert hold.workflows.configs.resilience.get_bulkhead("mail").max_concurrent == 9
 
 
+@pytest.mark.parametrize("in_environment", [True, False])
+def test_a_threshold_means_the_same_wherever_it_is_written(write, monkeypatch, in_environment):
+    if in_environment:
+        monkeypatch.setenv("HOLDFAST_CIRCUIT_FAILURE_THRESHOLD", "5/20")
+    else:
+        write('[workflows.resilience]\ncircuit_failure_threshold = "5/20"\n')
+    settings = Settings.load()
+    configs = settings.workflow_configs()
+    assert (configs.resilience.window, configs.resilience.failures_to_open) == (20, 5)
+    shown = {origin.name: origin.value for origin in settings.origins()}
+    assert shown["workflows.resilience.circuit_failure_threshold"] == "5/20"
+
+
 def test_settings_without_workflows_leave_them_to_their_own_variables(monkeypatch):
     assert Settings.load().workflow_configs() is None
     monkeypatch.setenv("HOLDFAST_LEASE_TTL_S", "9")

@@ -192,6 +192,10 @@ class Environment:
         names = [prefix + variable for prefix in PREFIXES] if variable else []
         return next(((name, self._environ[name]) for name in (*names, *aliases) if name in self._environ), None)
 
+    def text_of(self, name: str) -> str:
+        """What a variable that is set says, by its full name."""
+        return self._environ[name]
+
     def read(self, kind: type[Configured], within: str = "") -> dict[str, tuple[str, Any]]:
         """From field to (variable, value), for the variables that are set. Raises ConfigurationError."""
         found: dict[str, tuple[str, Any]] = {}

@@ -13,7 +13,7 @@ from holdfast.errors import ConfigurationError, PolicyError
 from holdfast.machine.retry import Retry
 from holdfast.workflows.config import EngineConfig, HandlerConfig
 from holdfast.workflows.fingerprint import combined_fingerprint, config_values
-from holdfast.workflows.resilience import BULKHEADS, BulkheadConfig, ResilienceConfig
+from holdfast.workflows.resilience import BULKHEADS, BulkheadConfig, ResilienceConfig, written_window
 
 EXECUTIONS: Final = 10
 """How often a task without a policy of its own is called at most."""
@@ -80,6 +80,7 @@ class Configs:
 PARTS: Final = {"resilience": ResilienceConfig, "handler": HandlerConfig, "engine": EngineConfig}
 """The tables of a file that say how workflows run."""
 _BULKHEADS: Final = "bulkheads"
+_THRESHOLD: Final = "circuit_failure_threshold"
 
 
 def configs_of(place: str, tables: Mapping[str, Any]) -> Configs:
@@ -94,9 +95,12 @@ def configs_of(place: str, tables: Mapping[str, Any]) -> Configs:
 
 
 def configured_in_environment(environ: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
-    """What the variables of workflows say (HOLDFAST_LEASE_TTL_S), as such tables. Raises ConfigurationError."""
+    """What the variables of workflows say (HOLDFAST_LEASE_TTL_S), as tables of texts. Raises ConfigurationError."""
     env = Environment(environ)
-    found = {part: {name: value for name, (_, value) in env.read(kind).items()} for part, kind in PARTS.items()}
+    found: dict[str, dict[str, Any]] = {
+        part: {name: env.text_of(variable) for name, (variable, _) in env.read(kind).items()}
+        for part, kind in PARTS.items()
+    }
     if any(True for _ in env.names("BULKHEAD_")):
         limits = ResilienceConfig.from_env(environ).bulkheads_dict()
         found["resilience"][_BULKHEADS] = {name: asdict(limit) for name, limit in limits.items()}
@@ -106,6 +110,9 @@ def configured_in_environment(environ: Mapping[str, str] | None = None) -> dict[
 def _config_of(place: str, kind: type[Configured], table: Mapping[str, Any]) -> Any:
     given = {name: value for name, value in table.items() if name != _BULKHEADS}
     values = _values(place, kind, given)
+    ratio = given.get(_THRESHOLD)
+    if isinstance(ratio, str) and "circuit_window" not in given:
+        values["circuit_window"] = written_window(ratio, values[_THRESHOLD])
     if _BULKHEADS in table and kind is ResilienceConfig:
         values[_BULKHEADS] = _bulkheads(f"{place}.{_BULKHEADS}", table[_BULKHEADS])
     try:

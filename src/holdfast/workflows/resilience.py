@@ -196,7 +196,8 @@ class ResilienceConfig(Configured):
         found = env.read(cls)
         if "circuit_failure_threshold" in found and "circuit_window" not in found:
             variable, ratio = found["circuit_failure_threshold"]
-            window = _written_window(env, ratio)
+            given = env.find("CIRCUIT_FAILURE_THRESHOLD")
+            window = None if given is None else written_window(given[1], ratio)
             if window is not None:
                 found["circuit_window"] = variable, _setting(cls, "circuit_window").parsed(variable, str(window))
         config: Self = made(cls, found, bulkheads=_bulkheads_of(env))
@@ -212,10 +213,9 @@ def _setting(kind: type[Configured], name: str) -> Setting:
     return dict(settings(kind))[name]
 
 
-def _written_window(env: Environment, ratio: Fraction) -> int | None:
+def written_window(text: str, ratio: Fraction) -> int | None:
     """The denominator as somebody wrote it: 5/20 is a quarter of 20 calls. None where it makes no difference."""
-    found = env.find("CIRCUIT_FAILURE_THRESHOLD")
-    match = None if found is None else _RATIO.fullmatch(found[1].strip())
+    match = _RATIO.fullmatch(text.strip())
     if match is None or match[2] is None:
         return None
     written = max(_SMALLEST_WINDOW, int(match[2]))
