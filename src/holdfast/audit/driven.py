@@ -17,6 +17,9 @@ from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
+from holdfast.backends.sql.join import Direct
+
+Joined = sa.Connection | Direct
 Row = dict[str, Any]
 Types = dict[str, sa.types.TypeEngine[Any]]
 _MOST: Final = 200
@@ -34,16 +37,28 @@ class Driven:
         self._types = types or {}
         self._made: WeakKeyDictionary[sa.Dialect, dict[Any, _Made]] = WeakKeyDictionary()
 
-    def run(self, connection: sa.Connection, kind: Any, names: Sequence[str], rows: Sequence[Row]) -> Any:
+    def run(self, connection: Joined, kind: Any, names: Sequence[str], rows: Sequence[Row]) -> None:
         """Run the statement of that kind with the values of these names."""
-        if is_translated(connection):
-            return connection.execute(self._make(kind), [self._loose(row, names) for row in rows])
+        if not isinstance(connection, Direct) and is_translated(connection):
+            connection.execute(self._make(kind), [self._loose(row, names) for row in rows])
+            return
         made = self._find(connection.dialect, kind, names)
         given = [*map(made.given, rows)]
-        return connection.exec_driver_sql(made.text, given[0] if len(given) == 1 else given)
+        if not isinstance(connection, Direct):
+            connection.exec_driver_sql(made.text, given[0] if len(given) == 1 else given)
+        elif len(given) == 1:
+            connection.run(made.text, given[0])
+        else:
+            connection.run_all(made.text, given)
 
-    def fetch(self, connection: sa.Connection, kind: Any, given: Row) -> Sequence[Any]:
+    def fetch(self, connection: Joined, kind: Any, given: Row) -> Sequence[Any]:
         """The rows that the statement of that kind gives, if it gives any, for these values."""
+        if isinstance(connection, Direct):
+            made = self._find(connection.dialect, kind, (), bare=connection.dialect.name == "postgresql")
+            if made.returns_rows:
+                return made.results(connection.rows(made.text, made.given(given)))
+            connection.run(made.text, made.given(given))
+            return ()
         if is_translated(connection):
             return _rows(connection.execute(self._make(kind), given))
         driver = connection.connection.driver_connection
@@ -89,6 +104,7 @@ class _Made:
             for name in (compiled.positiontup if self._is_positional else own)
         ]
         # No public way leads to the columns of a compiled statement.
+        self.returns_rows = bool(compiled._result_columns)
         gives = [one.type.dialect_impl(dialect).result_processor(dialect, None) for one in compiled._result_columns]
         self._gives = gives if any(gives) else None
 

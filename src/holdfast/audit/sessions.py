@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 import time
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
@@ -17,10 +18,19 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 from sqlalchemy.util import await_only, greenlet_spawn
 from sqlalchemy.util.concurrency import in_greenlet
 
+from holdfast.backends.sql.join import Direct, direct
 from holdfast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Given = Session | sa.Connection | sqlite3.Connection | psycopg.Connection[Any]
+    """What a caller may have a transaction on."""
 
 T = TypeVar("T")
 Work = Callable[[Session], T]
+Transaction = Session | sa.Connection | Direct
+"""The caller's, in which something is written."""
 TRIES: Final = 8
 _UNDONE: Final = frozenset({"40001", "40P01"})  # serialization failure, deadlock
 _UNDONE_MYSQL: Final = frozenset({1020, 1205, 1213})  # changed since it was read, waited too long, deadlock
@@ -121,7 +131,7 @@ def begin(session: Session, work: Work[T], lock: sa.Table | None = None) -> T:
     """
     match dialect_of(session):
         case "sqlite":
-            take_write_lock(session, lock)
+            take_write_lock(session.connection(), lock)
         case "mysql" | "mariadb":
             try:
                 session.connection().exec_driver_sql(_READ_COMMITTED)
@@ -146,15 +156,24 @@ def commit_each(session: Session) -> None:
         session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
 
 
-def take_write_lock(session: Session, lock: sa.Table | None) -> None:
+def take_write_lock(connection: sa.Connection, lock: sa.Table | None) -> None:
     """Be the only writer of a SQLite database until the transaction ends."""
-    connection = session.connection()
     driver: Any = connection.connection.driver_connection
     if driver is not None and not driver.in_transaction:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     elif lock is not None:
         # Someone began a transaction that takes the lock with its first write only: this is one.
         connection.execute(lock.delete().where(sa.false()))
+
+
+def transaction_of(given: Any) -> Transaction:
+    """The transaction that a caller handed in: of a Session, a Connection, or a connection of the driver's own.
+
+    Raises ConfigurationError for what has none.
+    """
+    if isinstance(given, Session | sa.Connection):
+        return given
+    return direct(given) or plain_session(given)
 
 
 def plain_session(session: Any) -> Session:
@@ -168,7 +187,10 @@ def plain_session(session: Any) -> Session:
     if isinstance(session, AsyncSession | async_scoped_session):
         raise ConfigurationError("this is an AsyncSession: await aput, apublish, aenqueue or aerase_subject")
     if not hasattr(session, "get_bind"):
-        raise ConfigurationError(f"session must be a SQLAlchemy Session, got {session!r}")
+        raise ConfigurationError(
+            f"session must be a SQLAlchemy Session, got {session!r}; put, publish and enqueue also take a SQLAlchemy "
+            "Connection, a psycopg.Connection or a sqlite3.Connection"
+        )
     return session  # type: ignore[no-any-return]  # what else has the methods of a Session may be one
 
 
@@ -190,8 +212,10 @@ def _refuse_the_callers_transaction(session: Session) -> None:
         )
 
 
-def dialect_of(session: Session) -> str:
-    return str(session.get_bind().dialect.name)
+def dialect_of(transaction: Transaction) -> str:
+    if isinstance(transaction, Direct | sa.Connection):
+        return transaction.dialect.name
+    return str(transaction.get_bind().dialect.name)
 
 
 def was_undone(error: DBAPIError) -> bool:

@@ -56,10 +56,11 @@ class Claims(Place):
     def _claim(self, session: Session, queue: str, limit: int, lease: timedelta) -> list[OutboxEntry]:
         statements = self.statements(session)
         token = uuid4()
-        now = self._now(session, at_once=not statements.returns_updates)
         if statements.returns_updates:
+            now = self._time_here(session)
             return statements.claim(session, queue=queue, limit=limit, lease=lease, token=token, who=self.name, now=now)
-        held = {"last_attempt_at": now, "next_attempt_at": now + lease}
+        now = self.now(session)
+        held: dict[str, Any] = {"last_attempt_at": now, "next_attempt_at": now + lease}
         held |= {"claim_token": token, "claimed_by": self.name}
         return self._claim_in_steps(session, statements, queue, limit, held)
 

@@ -10,21 +10,22 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.orm import Session
 
-from holdfast.audit.driven import Driven, Row, is_translated
-from holdfast.audit.sessions import take_write_lock
+from holdfast.audit.driven import Driven, Joined, Row
+from holdfast.audit.sessions import Transaction, take_write_lock
+from holdfast.backends.sql.join import Direct
 from holdfast.outbox.loading import can_load, load
 from holdfast.outbox.rows import in_utc
 from holdfast.outbox.tables import OutboxTables
 from holdfast.outbox.wake import CHANNEL, message_of
 from holdfast.store.codec import duration
 
+T = TypeVar("T")
 SLOTS: Final = 4096
 MANY: Final = 200
 """From so many rows on PostgreSQL's COPY is worth its round trips."""
@@ -44,7 +45,9 @@ class _Kind(NamedTuple):
 
 
 class Inserts:
-    """The inserts of one outbox for one dialect. `now` gives the time of an injected clock, or of this machine."""
+    """The inserts of one outbox for one dialect. `now(transaction)` gives the time of an injected clock, or of this
+    machine; None where the statement itself asks for that of the server.
+    """
 
     def __init__(self, tables: OutboxTables, dialect: str) -> None:
         self.tables = tables
@@ -52,20 +55,23 @@ class Inserts:
         self._plain = Driven(self._insertion, {column.name: column.type for column in tables.outbox.c})
         self._written = Driven(self._write)
         self._locking = Driven(self._lock_all)
+        self._stopping_writers = Driven(lambda _: tables.order_locks.delete().where(sa.false()))
+        self._among = Driven(self._select_among)
 
-    def insert(self, session: Session, rows: Sequence[Row], now: Any) -> set[UUID]:
+    def insert(self, to: Transaction, rows: Sequence[Row], now: Any) -> set[UUID]:
         """Write the rows; the ids of those that were left out, as a live entry has their dedupe key.
 
-        A row without `enqueued_at` gets the time. `now(session)` tells it, or None where the statement itself does.
+        A row without `enqueued_at` gets the time.
         """
-        connection = self._connection(session)
+        connection = self._connection(to)
         keys = {row["ordering_key"] for row in rows if row["ordering_key"] is not None}
         if self.dialect == "postgresql":
-            return self._insert_on_postgres(connection, rows, keys, now(session))
+            return self._insert_on_postgres(connection, rows, keys, now(to))
         if keys:
-            self._lock(session, keys)
-        at = now(session)
-        if at is None and len(rows) > 1:  # drivers send many rows at once only if they are values and nothing else
+            self._lock(connection, keys)
+        at = now(to)
+        if at is None and len(rows) > 1 and not isinstance(connection, Direct):
+            # Drivers send many rows at once only if they are values and nothing else.
             at = in_utc(connection.execute(sa.select(_MYSQL_TIME)).scalar())
         if at is not None:
             for row in rows:
@@ -76,38 +82,48 @@ class Inserts:
         once = [row for row in rows if row["dedupe_key"] is not None]
         return self._insert_once(connection, once) if once else set()
 
-    def load(self, session: Session, rows: Iterable[Row], keys: set[str], now: Any) -> list[UUID] | None:
+    def load(self, to: Transaction, rows: Iterable[Row], keys: set[str], now: Any) -> list[UUID] | None:
         """Write very many rows, none of which has a dedupe key, while they are made; their ids. Nothing is written if
         making one raises, and the transaction can go on. None, and no row was asked for, where that is impossible.
         """
-        connection = self._connection(session)
-        if self.dialect != "postgresql" or not can_load(connection) or is_translated(connection):
+        connection = self._connection(to)
+        if self.dialect != "postgresql" or not can_load(connection):
             return None
-        outbox, given = self.tables.outbox, self._lock_numbers(keys) | self._told
+        outbox, given = self.tables.outbox, self._lock_numbers(keys)
         given["table"] = connection.dialect.identifier_preparer.format_table(outbox)
         at, is_guarded, *_ = self._locking.fetch(connection, bool(keys), given)[0]
         if is_guarded:
             return None  # COPY does not know the policies of row-level security
-        return load(connection, outbox, rows, now(session) or at)
+        return load(connection, outbox, rows, now(to) or at)
 
-    def _connection(self, session: Session) -> sa.Connection:
-        return session.connection(bind_arguments={"clause": self.tables.outbox})
+    def live(self, to: Transaction, dedupe_keys: Sequence[str]) -> dict[str, UUID]:
+        """The live entries that have these dedupe keys."""
+        found = self._find(self._connection(to), "live_dedupe_key", dedupe_keys)
+        return dict(found)
 
-    def _lock(self, session: Session, keys: set[str]) -> None:
+    def _connection(self, to: Transaction) -> Joined:
+        if isinstance(to, Direct | sa.Connection):
+            return to
+        return to.connection(bind_arguments={"clause": self.tables.outbox})
+
+    def _lock(self, connection: Joined, keys: set[str]) -> None:
+        if isinstance(connection, Direct):
+            self._stopping_writers.run(connection, None, (), [{}])  # the driver begins a transaction before it
+            return
         if self.dialect == "sqlite":
-            take_write_lock(session, self.tables.order_locks)
+            take_write_lock(connection, self.tables.order_locks)
             return
         slots = sorted({self._number(key) % SLOTS for key in keys})
         locks = self.tables.order_locks
         upsert = mysql.insert(locks).values([{"slot": slot} for slot in slots])
-        session.execute(upsert.on_duplicate_key_update(slot=locks.c.slot))
+        connection.execute(upsert.on_duplicate_key_update(slot=locks.c.slot))
 
     def _number(self, key: str) -> int:
         """Of 64 bits: the same for the same key of the same table, in every process."""
         text = f"{self.tables.outbox.fullname}\0{key}".encode(errors="surrogatepass")
         return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
 
-    def _insert_plainly(self, connection: sa.Connection, rows: Sequence[Row], *, once: bool) -> None:
+    def _insert_plainly(self, connection: Joined, rows: Sequence[Row], *, once: bool) -> None:
         kind = _Kind(_present(rows), once)
         if "delay" in kind.names:  # then it is one row, and the time the server's
             rows = [row | {"delay": duration(row["delay"])} for row in rows]
@@ -128,20 +144,35 @@ class Inserts:
             insert = insert.values(next_attempt_at=gate)
         return insert.on_duplicate_key_update(entry_id=outbox.c.entry_id) if kind.once else insert
 
-    def _insert_once(self, connection: sa.Connection, rows: Sequence[Row]) -> set[UUID]:
-        outbox = self.tables.outbox
+    def _insert_once(self, connection: Joined, rows: Sequence[Row]) -> set[UUID]:
         self._insert_plainly(connection, rows, once=True)
-        left_out: set[UUID] = set()
-        for part in _parts(rows):
-            ids = [row["entry_id"] for row in part]
-            left_out.update(ids)
-            left_out.difference_update(
-                connection.execute(sa.select(outbox.c.entry_id).where(outbox.c.entry_id.in_(ids))).scalars()
-            )
-        return left_out
+        ids = [row["entry_id"] for row in rows]
+        return set(ids).difference([entry_id for _, entry_id in self._find(connection, "entry_id", ids)])
+
+    def _find(self, connection: Joined, name: str, values: Sequence[Any]) -> Iterator[tuple[Any, UUID]]:
+        """The value and the id of each entry that has one of these in that column."""
+        row = self.tables.outbox.c
+        for some in _parts(values):
+            if self.dialect in ("sqlite", "postgresql"):
+                text = json.dumps([one.hex if isinstance(one, UUID) else one for one in some])
+                yield from self._among.fetch(connection, name, {"values": text})
+            elif not isinstance(connection, Direct):
+                # The caller's transaction may have an older view of the data than the insert had; a lock has none.
+                found = sa.select(row[name], row.entry_id).where(row[name].in_(some)).with_for_update(read=True)
+                yield from connection.execute(found)
+
+    def _select_among(self, name: str) -> Any:
+        """One text, which is JSON, for any number of values: the statement is the same."""
+        row = self.tables.outbox.c
+        if self.dialect == "sqlite":
+            wanted = sa.select(sa.func.json_each(_text("values")).table_valued("value").c.value)
+            return sa.select(row[name], row.entry_id).where(row[name].in_(wanted))
+        each = sa.select(sa.func.json_array_elements_text(sa.cast(_text("values"), postgresql.JSON())))
+        # Of a list a server knows that it is short, and uses an index.
+        return sa.select(row[name], row.entry_id).where(row[name] == sa.any_(sa.func.array(each.scalar_subquery())))
 
     def _insert_on_postgres(
-        self, connection: sa.Connection, rows: Sequence[Row], keys: set[str], now: datetime | None
+        self, connection: Joined, rows: Sequence[Row], keys: set[str], now: datetime | None
     ) -> set[UUID]:
         """One statement takes the locks, if there are keys, reads the time, writes the rows and tells whoever
         listens."""
@@ -153,17 +184,13 @@ class Inserts:
                     _put_times(row, now)
             once = any(row["dedupe_key"] is not None for row in part)
             kind = _Kind(_present(part), once, bool(locks), len(part) > 1)
-            given = ({"rows": _json(part)} if kind.many else _texts(part[0], kind.names)) | self._told | locks
-            written = self._written.fetch(connection, kind, given)
+            given = {"rows": _json(part)} if kind.many else _texts(part[0], kind.names)
+            written = self._written.fetch(connection, kind, given | locks if locks else given)
             if once:
                 left_out.update(row["entry_id"] for row in part)
                 left_out.difference_update(UUID(text) for (text,) in written)
             locks = {}
         return left_out
-
-    @property
-    def _told(self) -> dict[str, Any]:
-        return {"channel": CHANNEL, "message": message_of(self.tables.outbox.name)}
 
     def _lock_numbers(self, keys: set[str]) -> dict[str, Any]:
         everything = self._number("")
@@ -180,7 +207,7 @@ class Inserts:
             insert = insert.on_conflict_do_nothing(index_elements=[live], index_where=live.is_not(None))
             insert = insert.returning(sa.cast(outbox.c.entry_id, sa.Text()))
         # As a table of one row the notification costs no result, and no second step.
-        origin = _notify().table_valued("told", name="told")
+        origin = self._notify().table_valued("told", name="told")
         at: Any = sa.func.statement_timestamp(type_=outbox.c.enqueued_at.type)
         if kind.locks:
             time = self._time()
@@ -215,17 +242,18 @@ class Inserts:
         """The same for rows that come afterwards."""
         guarded = sa.func.row_security_active(_text("table"))
         if not locks:
-            return sa.select(sa.func.statement_timestamp(), guarded, _notify())
+            return sa.select(sa.func.statement_timestamp(), guarded, self._notify())
         time = self._time()
-        return sa.select(time.c.at, guarded, _notify()).select_from(time)
+        return sa.select(time.c.at, guarded, self._notify()).select_from(time)
+
+    def _notify(self) -> Any:
+        """A part of the text: what never changes need not be sent with every row."""
+        words = [word.replace("'", "''") for word in (CHANNEL, message_of(self.tables.outbox.name))]
+        return sa.func.pg_notify(*(sa.literal_column(f"'{word}'", sa.Text()) for word in words))
 
 
 def _text(name: str) -> Any:
     return sa.bindparam(name, type_=sa.Text())
-
-
-def _notify() -> Any:
-    return sa.func.pg_notify(_text("channel"), _text("message"))
 
 
 def _given(names: Sequence[str]) -> Any:
@@ -264,7 +292,7 @@ def _put_times(row: Row, at: datetime) -> None:
         row["next_attempt_at"] = at + delay
 
 
-def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+def _parts(rows: Sequence[T]) -> Iterator[Sequence[T]]:
     for start in range(0, len(rows), _CHUNK):
         yield rows[start : start + _CHUNK]
 

@@ -13,19 +13,22 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from holdfast.audit.driven import Row, own_cursor
+from holdfast.audit.driven import Joined, Row, is_translated, own_cursor
+from holdfast.backends.sql.join import Direct
 
 _SAVEPOINT: Final = "holdfast_loading"
 
 
-def can_load(connection: sa.Connection) -> bool:
+def can_load(connection: Joined) -> bool:
     """Whether the driver is psycopg. Its asynchronous connections could copy as well, but not in one step."""
-    if connection.dialect.driver != "psycopg" or "psycopg" not in sys.modules:
+    if isinstance(connection, Direct):
+        return True
+    if connection.dialect.driver != "psycopg" or "psycopg" not in sys.modules or is_translated(connection):
         return False
     return isinstance(_driver(connection), sys.modules["psycopg"].Connection)
 
 
-def load(connection: sa.Connection, table: sa.Table, rows: Iterable[Row], at: datetime) -> list[UUID]:
+def load(connection: Joined, table: sa.Table, rows: Iterable[Row], at: datetime) -> list[UUID]:
     """Write the rows, which have the same names; their ids. `at` is the time of those that have none.
 
     If making a row raises, or the database refuses one, none is written, and the transaction can go on.
@@ -37,8 +40,12 @@ def load(connection: sa.Connection, table: sa.Table, rows: Iterable[Row], at: da
     names = ", ".join(preparer.quote(name) for name in first if name != "delay")
     statement = f"COPY {preparer.format_table(table)} ({names}) FROM STDIN"
     values = _values(chain((first,), rows), at, ids)
-    with _undone_as_one(connection), own_cursor(_driver(connection), _copying(values)):
-        connection.exec_driver_sql(statement)
+    with _undone_as_one(connection):
+        if isinstance(connection, Direct):
+            _copying(values)(connection.driver).execute(statement)
+        else:
+            with own_cursor(_driver(connection), _copying(values)):
+                connection.exec_driver_sql(statement)
     return ids
 
 
@@ -71,21 +78,29 @@ def _copying(values: Iterable[list[Any]]) -> type[Any]:
 
 
 @contextmanager
-def _undone_as_one(connection: sa.Connection) -> Iterator[None]:
+def _undone_as_one(connection: Joined) -> Iterator[None]:
     """A COPY that is broken off ends the transaction, unless there is a savepoint."""
-    if _driver(connection).autocommit:
+    driver = _driver(connection)
+    if driver.autocommit and not driver.pgconn.transaction_status:  # there is none
         yield
         return
-    connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
+    _say(connection, f"SAVEPOINT {_SAVEPOINT}")
     try:
         yield
     except BaseException:
-        with suppress(SQLAlchemyError):  # of a connection that is lost
-            connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
-            connection.exec_driver_sql(f"RELEASE SAVEPOINT {_SAVEPOINT}")
+        with suppress(SQLAlchemyError, sys.modules["psycopg"].Error):  # of a connection that is lost
+            _say(connection, f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+            _say(connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
         raise
-    connection.exec_driver_sql(f"RELEASE SAVEPOINT {_SAVEPOINT}")
+    _say(connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
 
 
-def _driver(connection: sa.Connection) -> Any:
-    return connection.connection.driver_connection
+def _say(connection: Joined, text: str) -> None:
+    if isinstance(connection, Direct):
+        connection.run(text, ())
+    else:
+        connection.exec_driver_sql(text)
+
+
+def _driver(connection: Joined) -> Any:
+    return connection.driver if isinstance(connection, Direct) else connection.connection.driver_connection

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from holdfast.audit.event import AuditSink
-from holdfast.audit.sessions import Sessions, dialect_of
+from holdfast.audit.sessions import Sessions, Transaction, dialect_of
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import ConfigurationError
 from holdfast.machine.outbox_entry import OutboxStatus
@@ -86,8 +86,8 @@ class Place:
             self._statements[dialect] = found
         return found
 
-    def inserts(self, session: Session) -> Inserts:
-        dialect = dialect_of(session)
+    def inserts(self, transaction: Transaction) -> Inserts:
+        dialect = dialect_of(transaction)
         found = self._inserts.get(dialect)
         if found is None:
             found = self._inserts[dialect] = Inserts(self.tables, dialect)
@@ -95,19 +95,18 @@ class Place:
 
     def now(self, session: Session) -> datetime:
         """The time of the database server, or of the injected clock."""
-        now: datetime = self._now(session, at_once=True)
+        here = self._time_here(session)
+        if here is not None:
+            return here
+        asking = _POSTGRES_TIME if dialect_of(session) == "postgresql" else _MYSQL_TIME
+        now: datetime = in_utc(session.execute(asking).scalar())  # type: ignore[assignment]  # a server has a time
         return now
 
-    def _now(self, session: Session, *, at_once: bool) -> Any:
-        """None if the statement itself will ask the server."""
+    def _time_here(self, transaction: Transaction) -> datetime | None:
+        """None where the server has to be asked."""
         if self._clock is not None:
             return utc(self._clock.wall())
-        match dialect_of(session):
-            case "postgresql":
-                return in_utc(session.execute(_POSTGRES_TIME).scalar()) if at_once else None
-            case "mysql" | "mariadb":
-                return in_utc(session.execute(_MYSQL_TIME).scalar()) if at_once else None
-        return utc(SYSTEM_CLOCK.wall())
+        return utc(SYSTEM_CLOCK.wall()) if dialect_of(transaction) == "sqlite" else None
 
     def _locked(self, session: Session, ids: Sequence[UUID], statuses: Iterable[OutboxStatus]) -> list[dict[str, Any]]:
         """These rows, locked in the order of their ids, where they have one of these statuses."""

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-import sqlalchemy as sa
-from sqlalchemy.orm import Session
-
 from holdfast.audit.driven import Row
-from holdfast.audit.sessions import plain_session
+from holdfast.audit.sessions import Transaction, transaction_of
 from holdfast.errors import ConfigurationError, Conflict
 from holdfast.outbox.checks import each
 from holdfast.outbox.draft import DEFAULT_QUEUE, PUBLISH, Draft, check_size, rows_of
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.inserts import MANY
-from holdfast.outbox.place import Place, parts
+from holdfast.outbox.place import Place
 from holdfast.outbox.rows import JSON, row_of
 from holdfast.outbox.subject import CompositeSubjectId, SubjectRef
 from holdfast.store.codec import plain_to_json
+
+if TYPE_CHECKING:
+    from holdfast.audit.sessions import Given
 
 _TRIES: Final = 5
 _MOST_FITTING: Final = 1000  # so many sets of names are remembered; a program has a handful
 
 
 class Sending(Place):
-    """What is written here lives or dies with the caller's transaction."""
+    """What is written here lives or dies with the caller's transaction.
 
-    def enqueue(self, session: Session, entries: Sequence[OutboxEntry]) -> None:
+    That may be of a Session or a Connection of SQLAlchemy's, or of a connection of psycopg's or sqlite3's own. A worker
+    in this program hears of it after the commit of a Session; of any other on PostgreSQL, which tells it.
+    """
+
+    def enqueue(self, session: Given, entries: Sequence[OutboxEntry]) -> None:
         """Write entries as they are, their times and status included; one that has ended keeps no payload.
 
         An entry whose `dedupe_key` a live entry has already is left out. Of an AsyncSession, use `aenqueue`.
@@ -38,7 +42,7 @@ class Sending(Place):
         entries = each("entries", entries, OutboxEntry)
         keys = {entry.ordering_key for entry in entries if entry.ordering_key is not None}
         once = any(entry.dedupe_key is not None for entry in entries)
-        self._write(plain_session(session), len(entries), map(self._row, entries), keys, once=once)
+        self._write(transaction_of(session), len(entries), map(self._row, entries), keys, once=once)
 
     async def aenqueue(self, session: Any, entries: Sequence[OutboxEntry]) -> None:
         """The same in the transaction of an AsyncSession."""
@@ -46,7 +50,7 @@ class Sending(Place):
 
     def put(
         self,
-        session: Session,
+        session: Given,
         operation: str,
         payload: Any = None,
         *,
@@ -85,13 +89,13 @@ class Sending(Place):
         ids: tuple[UUID, ...] = await session.run_sync(self.put_many, drafts)
         return ids[0]
 
-    def put_many(self, session: Session, drafts: Iterable[Draft]) -> tuple[UUID, ...]:
+    def put_many(self, session: Given, drafts: Iterable[Draft]) -> tuple[UUID, ...]:
         """Many calls at once, in few statements; their ids, in the order of the drafts."""
         drafts = each("drafts", drafts, Draft)
         keys = {draft.key for draft in drafts if isinstance(draft.key, str)}  # any other is refused below
         once = any(draft.dedupe_key is not None for draft in drafts)
         rows = rows_of(self._fitting(drafts), len(drafts), self.max_payload)
-        return self._write(plain_session(session), len(drafts), rows, keys, once=once)
+        return self._write(transaction_of(session), len(drafts), rows, keys, once=once)
 
     async def aput_many(self, session: Any, drafts: Iterable[Draft]) -> tuple[UUID, ...]:
         """The same in the transaction of an AsyncSession."""
@@ -100,7 +104,7 @@ class Sending(Place):
 
     def publish(
         self,
-        session: Session,
+        session: Given,
         topic: str,
         payload: Any,
         *,
@@ -165,28 +169,28 @@ class Sending(Place):
         return row
 
     def _write(
-        self, session: Session, number: int, rows: Iterator[Row], keys: set[str], *, once: bool
+        self, to: Transaction, number: int, rows: Iterator[Row], keys: set[str], *, once: bool
     ) -> tuple[UUID, ...]:
         """Write so many rows, which are made on the way; for each its id, or that of the live entry that has its dedupe
         key."""
         if number >= MANY and not once:
-            ids = self.inserts(session).load(session, rows, keys, self._time_of_inserts)
+            ids = self.inserts(to).load(to, rows, keys, self._time_here)
             if ids is not None:
-                self.signals.after(session)
+                self.signals.after(to)
                 return tuple(ids)
         made = [*rows]
-        others = self._insert(session, made)
+        others = self._insert(to, made)
         return tuple([others.get(row["entry_id"]) or row["entry_id"] for row in made])
 
-    def _insert(self, session: Session, rows: list[dict[str, Any]]) -> dict[UUID, UUID]:
+    def _insert(self, to: Transaction, rows: list[dict[str, Any]]) -> dict[UUID, UUID]:
         """Write rows; for each that was left out the live entry that has its dedupe key."""
         others: dict[UUID, UUID] = {}
         for _ in range(_TRIES if rows else 0):
-            left_out = self.inserts(session).insert(session, rows, self._time_of_inserts)
+            left_out = self.inserts(to).insert(to, rows, self._time_here)
             if not left_out:
                 break
             rows = [row for row in rows if row["entry_id"] in left_out]
-            live = self._find_live(session, [row["dedupe_key"] for row in rows])
+            live = self.inserts(to).live(to, [row["dedupe_key"] for row in rows])
             others |= {row["entry_id"]: live[row["dedupe_key"]] for row in rows if row["dedupe_key"] in live}
             # Whatever stood in the way may have ended meanwhile.
             rows = [row for row in rows if row["entry_id"] not in others]
@@ -197,19 +201,5 @@ class Sending(Place):
                 raise Conflict(
                     f"dedupe_key {rows[0]['dedupe_key']!r} is taken and freed again and again; try once more"
                 )
-        self.signals.after(session)
+        self.signals.after(to)
         return others
-
-    def _time_of_inserts(self, session: Session) -> Any:
-        return self._now(session, at_once=False)
-
-    def _find_live(self, session: Session, dedupe_keys: Sequence[str]) -> dict[str, UUID]:
-        row = self.tables.outbox.c
-        live: dict[str, UUID] = {}
-        for some in parts(dedupe_keys):
-            found = sa.select(row.live_dedupe_key, row.entry_id).where(row.live_dedupe_key.in_(some))
-            if not self.statements(session).returns_updates:
-                # The caller's transaction may have an older view of the data than the insert had; a lock has none.
-                found = found.with_for_update(read=True)
-            live |= {one.live_dedupe_key: one.entry_id for one in session.execute(found)}
-        return live

@@ -11,6 +11,9 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
+from holdfast.audit.sessions import Transaction
+from holdfast.backends.sql.join import Direct
+
 CHANNEL: Final = "holdfast"
 """The one of `backends/sql/listen.py`: a process that listens for its store hears of outboxes as well."""
 _TOLD: Final = "holdfast_outbox_told"
@@ -49,9 +52,9 @@ class Signals:
 
         return remove
 
-    def after(self, session: Session) -> None:
-        """Call whoever waits once the session has committed; once is enough."""
-        if self._waiting:
+    def after(self, session: Transaction) -> None:
+        """Call whoever waits once the session has committed; once is enough. Nothing else tells when it has."""
+        if self._waiting and not isinstance(session, sa.Connection | Direct):
             session.info.setdefault(_TOLD, {})[id(self)] = self
 
     def call(self) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -43,6 +46,66 @@ def join(connection: Any, dialect: Dialect) -> Link:
         f"connection is a {type(connection).__name__}; with {dialect.name} it must be a Session or Connection of "
         f"SQLAlchemy's{own}. Of an async one, pass the `sync_session` or `sync_connection` inside `run_sync`"
     )
+
+
+class Direct:
+    """A transaction of the caller's on a connection of the driver's own, psycopg's or sqlite3's, for texts of SQL.
+
+    `dialect` is what they are compiled for. Errors are the driver's.
+    """
+
+    __slots__ = ("dialect", "driver", "_cursor")
+
+    def __init__(self, driver: Any, dialect: sa.Dialect, cursor: Callable[[Any], Any]) -> None:
+        self.driver = driver
+        self.dialect = dialect
+        self._cursor = cursor
+
+    def run(self, text: str, values: Any) -> None:
+        self._cursor(self.driver).execute(text, values)
+
+    def run_all(self, text: str, values: Sequence[Any]) -> None:
+        """Once for each."""
+        self._cursor(self.driver).executemany(text, values)
+
+    def rows(self, text: str, values: Any) -> list[Row]:
+        found: list[Row] = self._cursor(self.driver).execute(text, values).fetchall()
+        return found
+
+
+def direct(connection: object) -> Direct | None:
+    """The caller's transaction, if that is a driver's own connection; None otherwise.
+
+    Where the driver begins none by itself (`isolation_level=None`, `autocommit=True`) and the caller has begun none,
+    each statement commits.
+    """
+    if isinstance(connection, sqlite3.Connection):
+        return Direct(connection, _sqlite(), _plain_rows)
+    psycopg = sys.modules.get("psycopg")
+    if psycopg is not None and isinstance(connection, psycopg.Connection):
+        return Direct(connection, *_postgres())
+    return None
+
+
+@cache
+def _sqlite() -> sa.Dialect:
+    return pysqlite.dialect()
+
+
+def _plain_rows(connection: sqlite3.Connection) -> sqlite3.Cursor:
+    cursor = connection.cursor()
+    cursor.row_factory = None  # whatever the caller's rows are
+    return cursor
+
+
+@cache
+def _postgres() -> tuple[sa.Dialect, Callable[[Any], Any]]:
+    from psycopg import RawCursor  # a driver is imported by whoever uses it
+    from psycopg.rows import tuple_row
+    from sqlalchemy.dialects.postgresql import psycopg
+
+    kind: Any = psycopg.dialect
+    return kind(), lambda connection: RawCursor(connection, row_factory=tuple_row)
 
 
 def _of_sqlalchemy(connection: sa.Connection, dialect: Dialect) -> Link:
