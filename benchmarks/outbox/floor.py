@@ -89,6 +89,8 @@ class Floor:
 
         return Task(self.put, prepare, lambda _: True)
 
+    enqueue_by_driver = enqueue
+
     def enqueue_bulk(self) -> Task:
         bulk = self.setup.bulk
 

@@ -1,11 +1,13 @@
 """Holdfast's outbox, as a program uses it: `Holdfast(url)`, an operation, a runner or a worker."""
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Sequence
 from itertools import count
 from time import perf_counter, process_time, sleep
 from typing import Any
 
+import psycopg
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
@@ -112,11 +114,34 @@ class Ours:
             with sessions() as session, session.begin():
                 return outbox.put(session, "note", payload, target="shop")
 
-        def prepare(number: int) -> list[dict[str, Any]]:
-            self._forget()
-            return [order(next(self.serial)) for _ in range(number)]
+        return Task(enqueue, self._orders)
 
-        return Task(enqueue, prepare)
+    def enqueue_by_driver(self) -> Task:
+        put = self._putting("note")
+        return Task(put, self._orders)
+
+    def _putting(self, operation: str) -> Callable[[dict[str, Any]], Any]:
+        """An enqueue in a transaction on the driver's own connection."""
+        outbox, url = self.hold.outbox, self.setup.url(self.store, "mine")
+        if self.store == "sqlite":
+            connection: Any = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=60)
+            _tune(connection, None)
+            execute, begin = connection.execute, "BEGIN IMMEDIATE"
+        else:
+            connection = psycopg.connect(url, autocommit=True, prepare_threshold=0)
+            execute, begin = psycopg.RawCursor(connection).execute, "BEGIN"
+
+        def put(payload: dict[str, Any]) -> Any:
+            execute(begin)
+            entry_id = outbox.put(connection, operation, payload, target="shop")
+            execute("COMMIT")
+            return entry_id
+
+        return put
+
+    def _orders(self, number: int) -> list[dict[str, Any]]:
+        self._forget()
+        return [order(next(self.serial)) for _ in range(number)]
 
     def enqueue_bulk(self) -> Task:
         sessions, outbox, bulk = self.sessions, self.hold.outbox, self.setup.bulk
@@ -132,12 +157,20 @@ class Ours:
         return Task(enqueue, prepare, lambda ids: len(ids) == bulk, bulk)
 
     def latency(self) -> Watched:
-        """Sent from another connection of another outbox, so that only the database can tell the worker."""
-        sender = self if self.store == "sqlite" else Ours(self.setup, self.store)
+        """Sent from another connection of another outbox, so that only the database can tell the worker; on SQLite by a
+        Session of the same program, as nothing else tells it at once.
+        """
+        if self.store == "sqlite":
 
-        def put(at: int) -> None:
-            with sender.sessions() as session, session.begin():
-                sender.hold.outbox.put(session, "begin", order(at), target="shop")
+            def put(at: int) -> None:
+                with self.sessions() as session, session.begin():
+                    self.hold.outbox.put(session, "begin", order(at), target="shop")
+
+        else:
+            send = Ours(self.setup, self.store)._putting("begin")
+
+            def put(at: int) -> None:
+                send(order(at))
 
         def figures(samples: int) -> list[float]:
             self._forget()

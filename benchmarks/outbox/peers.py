@@ -192,6 +192,8 @@ class Pgqueuer(Working):
     def enqueue(self) -> Task:
         return Task(self._sending(1), lambda number: [[one] for one in self._orders(number)], bool)
 
+    enqueue_by_driver = enqueue
+
     def enqueue_bulk(self) -> Task:
         bulk = self.setup.bulk
         return Task(self._sending(bulk), lambda number: [self._orders(bulk) for _ in range(number)], bool, bulk)
