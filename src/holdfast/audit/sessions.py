@@ -18,7 +18,7 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 from sqlalchemy.util import await_only, greenlet_spawn
 from sqlalchemy.util.concurrency import in_greenlet
 
-from holdfast.backends.sql.join import Direct, direct
+from holdfast.backends.sql.join import Direct, direct, postgres_direct
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Sessions:
             raise ConfigurationError(f"session_factory must be a sessionmaker, got {type(factory).__name__}")
         self.factory: Callable[[], Any] = factory
         self.is_async = isinstance(factory, async_sessionmaker)
+        self.own_engine: sa.Engine | None = None
+        """The engine of these sessions, if it is ours and psycopg's: then a Session is more than a statement needs."""
         self._lock = lock
 
     def run(self, work: Work[T], *, reads: bool = False) -> T:
@@ -70,6 +72,23 @@ class Sessions:
                     _refuse_the_callers_transaction(session)
                     with session.begin():
                         return work(session) if reads else begin(session, work, self._lock)
+            except DBAPIError as error:
+                tries += 1
+                if tries == TRIES or not was_undone(error):
+                    raise
+                time.sleep(_pause(tries))
+
+    def run_alone(self, work: Callable[[Session | Direct], T]) -> T:
+        """`run` for work of one statement, which commits by itself. A Session takes as long as the statement, and twice
+        as long for a worker that has slept: on an engine of ours it goes to the driver.
+        """
+        engine = self.own_engine
+        if engine is None:
+            return self.run(lambda session: work(_committing_each(session)))
+        tries = 0
+        while True:
+            try:
+                return _on_the_driver(engine, work)
             except DBAPIError as error:
                 tries += 1
                 if tries == TRIES or not was_undone(error):
@@ -147,13 +166,36 @@ def writing(work: Work[T]) -> Work[T]:
     return lambda session: begin(session, work)
 
 
-def commit_each(session: Session) -> None:
-    """Let each statement of a unit commit by itself, which saves PostgreSQL two round trips. For units that would not
-    mind to be torn apart, as their first step; elsewhere it changes nothing.
-    """
+def _committing_each(session: Session) -> Session:
+    """The session, with each statement a commit by itself, which saves PostgreSQL two round trips; elsewhere it is as
+    it was."""
     bind = session.get_bind()
     if bind.dialect.name == "postgresql" and isinstance(bind, sa.Engine):
         session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
+    return session
+
+
+def _on_the_driver(engine: sa.Engine, work: Callable[[Direct], T]) -> T:
+    """Do the work on a connection of psycopg's from the pool, which commits each statement meanwhile.
+
+    Raises DBAPIError, as a Session would.
+    """
+    pooled = engine.raw_connection()
+    driver: Any = pooled.driver_connection
+    faults: Any = engine.dialect.dbapi
+    try:
+        driver.autocommit = True
+        try:
+            return work(Direct(driver, *postgres_direct()))
+        finally:
+            if not driver.closed:
+                driver.autocommit = False
+    except faults.Error as error:
+        if driver.closed:
+            pooled.invalidate(error)
+        raise DBAPIError.instance(None, None, error, faults.Error, dialect=engine.dialect) from error
+    finally:
+        pooled.close()
 
 
 def take_write_lock(connection: sa.Connection, lock: sa.Table | None) -> None:

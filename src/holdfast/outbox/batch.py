@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -82,13 +82,13 @@ class Batch:
 
     async def run(
         self,
-        claiming: Callable[[], Callable[[Session], Claimed]],
+        claim: Callable[[], Awaitable[Claimed]],
         done: Callable[[Claimed], None],
         ready: Claimed | None = None,
     ) -> int:
         """Claim, unless that is done already, call and settle; how many entries were claimed."""
         parts = self._parts
-        claimed = await parts.outbox.arun(claiming()) if ready is None else ready
+        claimed = await claim() if ready is None else ready
         done(claimed)
         if not claimed.entries and not claimed.checks:
             return 0

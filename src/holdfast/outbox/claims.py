@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID, uuid4
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from holdfast.audit.sessions import commit_each
+from holdfast.backends.sql.join import Direct
 from holdfast.machine.outbox_entry import CLAIM, RENEW
 from holdfast.outbox.checks import each, number, span
 from holdfast.outbox.draft import DEFAULT_QUEUE
@@ -32,33 +32,35 @@ class Claims(Place):
 
         Of several queues, the first ones come first; of a paused one nothing comes.
         """
-        claiming = self.claiming(number("limit", limit), lease=lease, queues=queues, alone=True)
-        return self.run(claiming) if limit > 0 else ()
+        claiming = self.claiming(number("limit", limit), lease=lease, queues=queues)
+        if limit <= 0:
+            return ()
+        return self.run_alone(claiming) if len(queues) == 1 else self.run(claiming)
 
     def claiming(
-        self, limit: int, *, lease: timedelta, queues: Sequence[str] = (DEFAULT_QUEUE,), alone: bool = False
-    ) -> Callable[[Session], tuple[OutboxEntry, ...]]:
-        """A claim as a unit of work, for `run` or `arun`; `alone`: nothing else is in it that has to commit with it."""
+        self, limit: int, *, lease: timedelta, queues: Sequence[str] = (DEFAULT_QUEUE,)
+    ) -> Callable[[Session | Direct], tuple[OutboxEntry, ...]]:
+        """A claim as a unit of work, for `run` or `arun`; of one queue for `run_alone`, if nothing has to commit with
+        it."""
         span("lease", lease, above=True)
         each("queues", queues, str)
 
-        def work(session: Session) -> tuple[OutboxEntry, ...]:
+        def work(to: Session | Direct) -> tuple[OutboxEntry, ...]:
             claimed: list[OutboxEntry] = []
-            if alone and len(queues) == 1:
-                commit_each(session)
             for queue in queues:
                 if len(claimed) < limit:
-                    claimed += self._claim(session, queue, limit - len(claimed), lease)
+                    claimed += self._claim(to, queue, limit - len(claimed), lease)
             return tuple(claimed)
 
         return work
 
-    def _claim(self, session: Session, queue: str, limit: int, lease: timedelta) -> list[OutboxEntry]:
-        statements = self.statements(session)
+    def _claim(self, to: Session | Direct, queue: str, limit: int, lease: timedelta) -> list[OutboxEntry]:
+        statements = self.statements(to)
         token = uuid4()
         if statements.returns_updates:
-            now = self._time_here(session)
-            return statements.claim(session, queue=queue, limit=limit, lease=lease, token=token, who=self.name, now=now)
+            now = self._time_here(to)
+            return statements.claim(to, queue=queue, limit=limit, lease=lease, token=token, who=self.name, now=now)
+        session = cast("Session", to)  # on PostgreSQL alone it may be anything else
         now = self.now(session)
         held: dict[str, Any] = {"last_attempt_at": now, "next_attempt_at": now + lease}
         held |= {"claim_token": token, "claimed_by": self.name}

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from holdfast.audit.event import AuditSink
 from holdfast.audit.sessions import Sessions, Transaction, dialect_of
+from holdfast.backends.sql.join import Direct
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import ConfigurationError
 from holdfast.machine.outbox_entry import OutboxStatus
@@ -74,12 +75,16 @@ class Place:
         """Do the work in a transaction of its own."""
         return self.sessions.run(work)
 
+    def run_alone(self, work: Callable[[Session | Direct], T]) -> T:
+        """Do work of one statement, in the quickest way there is."""
+        return self.sessions.run_alone(work)
+
     async def arun(self, work: Callable[[Session], T]) -> T:
         """The same from a coroutine, whatever the sessions are."""
         return await self.sessions.arun(work)
 
-    def statements(self, session: Session) -> Statements:
-        dialect = dialect_of(session)
+    def statements(self, transaction: Transaction) -> Statements:
+        dialect = dialect_of(transaction)
         found = self._statements.get(dialect)
         if found is None:
             found = Statements(self.tables, dialect, server_time=self._clock is None, block=self._block)

@@ -6,8 +6,10 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Final, Literal
+from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -18,6 +20,7 @@ from holdfast.errors import PolicyError
 from holdfast.outbox.backoff import ATTEMPTS, BackoffPolicy
 from holdfast.outbox.batch import Batch, Claimed, Parts
 from holdfast.outbox.calling import Caller
+from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.hooks import Hooks
 from holdfast.outbox.judge import Judge
 from holdfast.outbox.lanes import TargetLimits
@@ -139,7 +142,7 @@ class SagaRunner:
         own for the claim would only keep waiting. None where sessions are async."""
         if self.outbox.is_async:
             return None
-        claimed = self.outbox.run(self._claiming())
+        claimed = self._claim()
         self._heed(claimed)
         return claimed
 
@@ -153,7 +156,8 @@ class SagaRunner:
             claimed(len(what.entries))
 
         # A task of its own: whoever cancels this one must not tear a settle apart.
-        work = asyncio.get_running_loop().create_task(batch.run(self._claiming, done, ready))
+        claiming = partial(self.outbox.sessions.hop, self._claim)
+        work = asyncio.get_running_loop().create_task(batch.run(claiming, done, ready))
         try:
             number = await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -179,34 +183,45 @@ class SagaRunner:
         """Let go of the threads in which sync calls run."""
         self._caller.close()
 
-    def _claiming(self) -> Callable[[Session], Claimed]:
-        """A unit of work that claims what is due. Due verifications are looked for now and then only."""
+    def _claim(self) -> Claimed:
+        """Claim what is due. Due verifications are looked for now and then only."""
         verifies = any(one.verify is not None for one in self._parts.operations)
         looks = verifies and self._clock.monotonic() >= self._verify_from
-        lease = self._backoff.lease
-        claim = self.outbox.claiming(self.batch_size, lease=lease, queues=self._queues, alone=not looks)
+        outbox = self.outbox
+        claim = outbox.claiming(self.batch_size, lease=self._backoff.lease, queues=self._queues)
+        if len(self._queues) == 1 and not looks:
+            entries = outbox.run_alone(claim)
+            results = outbox.run(partial(self._results, entries)) if _needed(entries) else {}
+            return Claimed(entries, (), results, entries[0].last_attempt_at if entries else None)
 
         def work(session: Session) -> Claimed:
             entries = claim(session)
-            needed = {entry.depends_on for entry in entries if entry.depends_on is not None}
-            results: dict[Any, Any] = {}
-            if needed:
-                column = self.outbox.tables.outbox.c
-                found = sa.select(column.entry_id, column.result).where(column.entry_id.in_(needed))
-                results = {row.entry_id: row.result for row in session.execute(found)}
             checks = self._verification.claim(session, self.batch_size) if looks else ()
             now: datetime | None = entries[0].last_attempt_at if entries else None
             if now is None and checks:
-                now = self.outbox.now(session)
-            return Claimed(entries, checks, results, now)
+                now = outbox.now(session)
+            return Claimed(entries, checks, self._results(entries, session), now)
 
-        return work
+        return outbox.run(work)
+
+    def _results(self, entries: Sequence[OutboxEntry], session: Session) -> dict[UUID, Any]:
+        """Of the entries on which these depend."""
+        needed = _needed(entries)
+        if not needed:
+            return {}
+        column = self.outbox.tables.outbox.c
+        found = sa.select(column.entry_id, column.result).where(column.entry_id.in_(needed))
+        return {row.entry_id: row.result for row in session.execute(found)}
 
     def _heed(self, claimed: Claimed) -> None:
         now = self._clock.monotonic()
         if now >= self._verify_from and len(claimed.checks) < self.batch_size:
             self._verify_from = now + self._backoff.base_delay.total_seconds()
         self._reporter.claimed(self._queues, claimed.entries)
+
+
+def _needed(entries: Sequence[OutboxEntry]) -> set[UUID]:
+    return {entry.depends_on for entry in entries if entry.depends_on is not None}
 
 
 def _check_parts(registry: Any, outbox: Any, audit: Any, backoff: Any, hook: Any) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
 from holdfast.audit.driven import Driven
+from holdfast.backends.sql.join import Direct
 from holdfast.machine.outbox_entry import CLAIM, TERMINAL, Move, OutboxStatus, Put
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.rows import claimed_columns, claimed_entries, columns_of
@@ -63,13 +64,21 @@ class Statements:
         self._locks: dict[bool, Any] = {}
 
     def claim(
-        self, session: Session, *, queue: str, limit: int, lease: timedelta, token: UUID, who: str, now: datetime | None
+        self,
+        to: Session | Direct,
+        *,
+        queue: str,
+        limit: int,
+        lease: timedelta,
+        token: UUID,
+        who: str,
+        now: datetime | None,
     ) -> list[OutboxEntry]:
         """Claim in one statement, for databases that return updates."""
         given: dict[str, Any] = {"from_queue": queue, "token": token, "who": who, "lease": lease}
         if now is not None:
             given |= {"now": now, "until": now + lease}
-        rows = self._claims.fetch(self.connection(session), limit, given)
+        rows = self._claims.fetch(to if isinstance(to, Direct) else self.connection(to), limit, given)
         return claimed_entries(rows, lease=lease, queue=queue, claim_token=token, claimed_by=who)
 
     def _claiming(self, limit: int) -> Any:

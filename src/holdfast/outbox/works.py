@@ -83,6 +83,8 @@ class Works:
         self.outbox = Outbox(
             self.sessions, self.tables.outbox, audit_sink=self.audit, operations=self.operations, clock=clock
         )
+        if self._store.address.dialect == "postgresql":
+            self.outbox.sessions.own_engine = self.engine
         self.sagas = Sagas(self.outbox, hub=hub)
         self.lease = BackoffPolicy().lease
         """How long an entry is its runner's after a sign of life: as the last runner was told, that was made here."""

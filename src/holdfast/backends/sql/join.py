@@ -83,7 +83,7 @@ def direct(connection: object) -> Direct | None:
         return Direct(connection, _sqlite(), _plain_rows)
     psycopg = sys.modules.get("psycopg")
     if psycopg is not None and isinstance(connection, psycopg.Connection):
-        return Direct(connection, *_postgres())
+        return Direct(connection, *postgres_direct())
     return None
 
 
@@ -99,7 +99,8 @@ def _plain_rows(connection: sqlite3.Connection) -> sqlite3.Cursor:
 
 
 @cache
-def _postgres() -> tuple[sa.Dialect, Callable[[Any], Any]]:
+def postgres_direct() -> tuple[sa.Dialect, Callable[[Any], Any]]:
+    """What else a `Direct` on psycopg's connection is made of."""
     from psycopg import RawCursor  # a driver is imported by whoever uses it
     from psycopg.rows import tuple_row
     from sqlalchemy.dialects.postgresql import psycopg
