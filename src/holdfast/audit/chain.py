@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -13,12 +12,13 @@ from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
 
 from holdfast.errors import ConfigurationError
+from holdfast.store.codec import json_writer
 
 Streams = int | Literal["subject"]
 THE_ONLY: Final = "all"
 """The name of the stream where there is one for everything."""
 _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2}){16,}")
-_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False)
+_canonical: Final = json_writer(sort_keys=True, allow_nan=True)  # whatever a row holds has to be told from what it held
 
 
 class Link(NamedTuple):
@@ -37,7 +37,7 @@ class Link(NamedTuple):
 
 def canonical(fields: Mapping[str, Any]) -> bytes:
     """JSON of which there is one form: keys sorted, no spaces, UTF-8."""
-    return _ENCODER.encode(fields).encode()
+    return _canonical(fields).encode()
 
 
 def canonical_link(link: Link) -> bytes:
@@ -63,7 +63,7 @@ def canonical_sides(
     entry = "null" if entry_id is None else f'"{entry_id}"'
     return (
         f'{{"entry_id":{entry},"event_id":"{event_id}","event_type":{_quoted(str(event_type))},"occurred_at":"{at}",'
-        f'"payload":{_ENCODER.encode(payload)},"prior_hash":',
+        f'"payload":{_canonical(payload)},"prior_hash":',
         f',"stream":{"null" if stream is None else _quoted(stream)},"subject_ref":{_quoted(subject_ref)}}}',
     )
 

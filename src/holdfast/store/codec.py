@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import json.encoder
 import math
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -32,17 +33,24 @@ def to_json(value: Any) -> str:
     return plain_to_json(plain(value))
 
 
-# Made once: `json.dumps` with options makes an encoder in every call, and an encoder its machinery in every one of its.
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
-_MACHINERY: Final[Any] = getattr(json.encoder, "c_make_encoder", None)
-_chunks: Final[Any] = _MACHINERY and _MACHINERY(
-    None, _ENCODER.default, json.encoder.encode_basestring, None, ":", ",", False, False, False
-)
+def json_writer(*, sort_keys: bool = False, allow_nan: bool = False) -> Callable[[Any], str]:
+    """What makes JSON texts, without spaces, of values in JSON's own types.
+
+    Made once: `json.dumps` with options makes an encoder in every call, and an encoder its machinery in every one of
+    its.
+    """
+    usual = json.JSONEncoder(
+        ensure_ascii=False, separators=(",", ":"), check_circular=False, sort_keys=sort_keys, allow_nan=allow_nan
+    )
+    machinery: Any = getattr(json.encoder, "c_make_encoder", None)
+    if machinery is None:
+        return usual.encode
+    chunks = machinery(None, usual.default, json.encoder.encode_basestring, None, ":", ",", sort_keys, False, allow_nan)
+    return lambda value: "".join(chunks(value, 0))
 
 
-def plain_to_json(value: Any) -> str:
-    """The JSON text of what `plain` gave."""
-    return _ENCODER.encode(value) if _chunks is None else "".join(_chunks(value, 0))
+plain_to_json: Final = json_writer()
+"""The JSON text of what `plain` gave."""
 
 
 def simple_to_json(value: Any) -> str | None:
