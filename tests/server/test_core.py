@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from importlib import import_module
 from inspect import signature
 
@@ -334,23 +335,30 @@ def test_a_commit_in_the_store_is_told_by_its_topic():
 
 
 def test_an_address_that_others_reach_is_refused_while_nobody_can_sign_in(hold):
-    with listen("0.0.0.0", 0) as socket:
+    with listen("0.0.0.0", 0) as listening:
         with pytest.raises(ConfigurationError, match="make a user first: holdfast access add-user"):
-            server(hold, socket)
+            server(hold, listening)
 
 
 def test_an_address_that_others_reach_is_served_once_somebody_can_sign_in(hold):
     hold.access.add_user("ann", "correct horse battery", "admin")
-    with listen("0.0.0.0", 0) as socket:
-        assert server(hold, socket) is not None
+    with listen("0.0.0.0", 0) as listening:
+        assert server(hold, listening) is not None
 
 
 def test_a_port_that_is_taken_is_told_in_a_sentence(hold):
-    with listen("127.0.0.1", 0) as socket:
-        port = socket.getsockname()[1]
-        assert url_of(socket) == f"http://127.0.0.1:{port}"
+    with listen("127.0.0.1", 0) as listening:
+        port = listening.getsockname()[1]
+        assert url_of(listening) == f"http://127.0.0.1:{port}"
         with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{port}"):
             listen("127.0.0.1", port)
+
+
+def test_an_answer_in_two_parts_does_not_wait_for_the_first_to_be_acknowledged():
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_the_reason_of_any_body_is_taken():
