@@ -61,6 +61,24 @@ def test_an_endpoint_that_changes_something_must_say_who_asked():
         routes.acts("/{id}/burn")(burn)
 
 
+class Counted(BaseModel):
+    number: int
+
+
+@pytest.mark.parametrize(("given", "status"), [({"number": 7, "secret": "x"}, 201), ({"number": "many"}, 500)])
+def test_an_answer_is_what_its_route_promises_or_the_servers_fault(hold, given, status):
+    app, routes = create_app(hold), Routes("letters", prefix="/odd")
+
+    def odd(asked: Asking) -> object:
+        return given
+
+    routes.reads(response_model=Counted, status_code=201)(odd)
+    app.include_router(routes, prefix=API)
+    answer = client_of(app).get(f"{API}/odd")
+    assert answer.status_code == status
+    assert answer.json() == {"number": 7} if status == 201 else answer.json()["error"] == "server_error"
+
+
 def test_what_is_asked_for_is_in_the_trail_before_it_is_done(hold, client):
     letter = hold.letters.create(domain="mail", failure_type="X")
     answer = client.post(f"letters/{letter.id}/resolve", json={"reason": "sent by hand"})

@@ -198,12 +198,14 @@ def _times(record: LetterRecord) -> dict[str, Any]:
         "last_retry_at": maybe_instant(record.last_retry_at),
         "resolved_at": maybe_instant(record.resolved_at),
         "expires_at": maybe_instant(record.expires_at),
-        "created_at": instant(record.created_at),
-        "updated_at": instant(record.updated_at),
         "heartbeat_at": maybe_instant(record.heartbeat_at),
         "next_attempt_at": instant(record.not_before) if record.not_before else None,
         "archived_at": maybe_instant(record.archived_at),
     }
+
+
+def _made(record: LetterRecord) -> dict[str, Any]:
+    return {"created_at": instant(record.created_at), "updated_at": instant(record.updated_at)}
 
 
 def _people(record: LetterRecord) -> dict[str, Any]:
@@ -230,10 +232,8 @@ def _metadata(record: LetterRecord) -> dict[str, Any]:
 _READ_TOGETHER: Final = {
     _metadata: ("metadata",),
     _people: ("user_id", "resolved_by_id"),
-    _times: (
-        "last_retry_at", "resolved_at", "expires_at", "created_at", "updated_at", "heartbeat_at", "next_attempt_at",
-        "archived_at",
-    ),
+    _made: ("created_at", "updated_at"),
+    _times: ("last_retry_at", "resolved_at", "expires_at", "heartbeat_at", "next_attempt_at", "archived_at"),
     _payload: (
         "entity_refs", "error_code", "error_message", "snapshot_data", "request_data", "response_data",
         "next_action_hint",

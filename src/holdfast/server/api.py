@@ -61,7 +61,7 @@ def create_app(
     state = app.state
     state.hold, state.trail, state.live = hold, Trail(hold), Live(hold)
     state.has_program, state.started_at = has_program, datetime.now(UTC)
-    state.authorize = _yes if authorize is None else authorize
+    state.authorize = authorize
     problems.install(app)
     for name in RESOURCES:
         app.include_router(_checked(import_module(f"holdfast.server.routes.{name}").routes), prefix=BASE)
@@ -84,10 +84,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
     finally:
         app.state.live.close()
-
-
-def _yes(identity: Identity, right: str, request: Request) -> bool:
-    return True
 
 
 def _checked(routes: APIRouter) -> APIRouter:

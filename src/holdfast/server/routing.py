@@ -1,6 +1,9 @@
 """Routes, each with the right that it needs. One without a right cannot be written down, so nothing is open by mistake.
 
 What changes something is written into the audit trail before it is done: who, what, on which thing, and why.
+
+A request is one hop to a thread: what comes before an endpoint does not wait for anything, and the endpoint's thread
+also writes its answer as JSON.
 """
 
 from __future__ import annotations
@@ -8,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
-from inspect import signature
+from inspect import iscoroutinefunction, signature
 from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.exceptions import ResponseValidationError
+from pydantic import TypeAdapter, ValidationError
+from starlette.concurrency import run_in_threadpool
 
 from holdfast.access.rights import ADMIN, OPERATE, READ, RESOURCES, Identity
 from holdfast.app import Holdfast
@@ -41,7 +47,7 @@ class Asked:
         return self.identity.name
 
 
-def _asked(request: Request) -> Asked:
+async def _asked(request: Request) -> Asked:
     state = request.app.state
     target = {name: str(value) for name, value in request.path_params.items()}
     return Asked(state.hold, request.state.identity, state.trail, target)
@@ -90,7 +96,7 @@ class Routes(APIRouter):
         def add(function: Any) -> Any:
             self.add_api_route(
                 path,
-                function,
+                _answered(function, options.get("response_model"), options.get("status_code", 200)),
                 methods=[method],
                 dependencies=[*needed, *options.pop("dependencies", ())],
                 operation_id=f"{self.prefix.strip('/') or self.resource}_{function.__name__}",
@@ -103,20 +109,44 @@ class Routes(APIRouter):
         return add
 
 
-def _needs(right: str) -> Callable[[Request], None]:
-    def check(request: Request) -> None:
+def _needs(right: str) -> Callable[[Request], Any]:
+    async def check(request: Request) -> None:
         identity: Identity | None = getattr(request.state, "identity", None)
         if identity is None:
             raise ProblemError(
                 401, "unauthorized", "sign in, or send a token: Authorization: Bearer hf_…",
                 headers={"WWW-Authenticate": "Bearer"},
             )  # fmt: skip
-        if not identity.may(right) or not request.app.state.authorize(identity, right, request):
+        allows = request.app.state.authorize
+        if not identity.may(right) or not (allows is None or await run_in_threadpool(allows, identity, right, request)):
             raise ProblemError(
                 403, "forbidden", f"{identity.name} may not do this: it needs the right {right}", {"right": right}
             )
 
     return check
+
+
+def _answered(function: Callable[..., Any], model: Any, status: int) -> Callable[..., Any]:
+    """The function, answering with JSON of the model; FastAPI would check it in another thread, and write it in the
+    event loop. Left alone is what awaits, and what adds headers to an answer that FastAPI makes.
+    """
+    adds_headers = "response" in signature(function).parameters
+    if model is None or adds_headers or iscoroutinefunction(function):
+        return function
+    shape: TypeAdapter[Any] = TypeAdapter(model)
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        found = function(*args, **kwargs)
+        if isinstance(found, Response):
+            return found
+        try:
+            body = shape.dump_json(shape.validate_python(found, from_attributes=True), by_alias=True)
+        except ValidationError as error:  # of ours, and not of what was asked
+            raise ResponseValidationError(errors=error.errors(), body=found) from error
+        return Response(body, status, media_type="application/json")
+
+    return run
 
 
 def _audited(function: Callable[..., Any], act: str, right: str) -> Callable[..., Any]:

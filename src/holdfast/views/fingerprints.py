@@ -20,8 +20,10 @@ _PLACEHOLDERS: Final = (
     (re.compile(r"\b0x[0-9a-f]+\b|\b(?=[a-f]*\d)[0-9a-f]{8,}\b", re.IGNORECASE), "<hex>"),
     # "HTTP 503" and "HTTP 404" are two errors, however many there are of each.
     (re.compile(r"(?<!HTTP )(?<!status )(?<!code )(?<![\w.])-?\d+(?:[.,]\d+)*(?:ms|s|m|h|[kMG]?B|%)?(?!\w)"), "<n>"),
+    # A word of letters and digits is somebody's name for one thing: `o17`, `req_8f3k2`.
+    (re.compile(r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[^\W\d_])[\w-]+"), "<id>"),
 )
-_WORD: Final = re.compile(r"[\w-]+")
+_DIGIT: Final = re.compile(r"\d")
 
 
 @dataclass(slots=True)
@@ -53,9 +55,10 @@ class Group:
 def normalised(message: str) -> str:
     """The message with a placeholder for whatever differs from one failure to the next."""
     said = message[:_LONGEST]
-    for pattern, placeholder in _PLACEHOLDERS:
-        said = pattern.sub(placeholder, said)
-    return " ".join(_WORD.sub(_unnamed, said).split())
+    if _DIGIT.search(said):  # in whatever is replaced there is one
+        for pattern, placeholder in _PLACEHOLDERS:
+            said = pattern.sub(placeholder, said)
+    return " ".join(said.split())
 
 
 def grouped(letters: Iterable[FailedOperationData]) -> list[Group]:
@@ -72,10 +75,3 @@ def grouped(letters: Iterable[FailedOperationData]) -> list[Group]:
             )  # fmt: skip
         group.add(letter)
     return sorted(groups.values(), key=lambda one: (-one.count, one.fingerprint))
-
-
-def _unnamed(word: re.Match[str]) -> str:
-    """A word of letters and digits is somebody's name for one thing: `o17`, `req_8f3k2`."""
-    text = word[0]
-    has_digit = any(letter.isdigit() for letter in text)
-    return "<id>" if has_digit and any(letter.isalpha() for letter in text) else text

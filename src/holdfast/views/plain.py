@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 from uuid import UUID
 
 from holdfast.core.redact import MASK, is_secret_key
+
+_AS_IT_IS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def iso(at: datetime) -> str:
@@ -19,8 +22,12 @@ def iso(at: datetime) -> str:
 
 def plain(value: Any) -> Any:
     """The value in JSON's types; a dataclass by its fields."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    kind = type(value)
+    if kind in _AS_IT_IS:
+        return value
+    # Most values are: so they are looked at where they are met, and not by a call for each.
+    if (names := _field_names(kind)) is not None:  # type: ignore[arg-type]  # mypy takes a class for unhashable
+        return {name: item if type(item := getattr(value, name)) in _AS_IT_IS else plain(item) for name in names}
     if isinstance(value, datetime):
         return iso(value)
     if isinstance(value, Enum):
@@ -28,7 +35,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): item if type(item) in _AS_IT_IS else plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
     return value
@@ -42,3 +49,9 @@ def masked(value: Any) -> Any:
             for key, item in value.items()
         }
     return [masked(item) for item in value] if isinstance(value, list) else value
+
+
+@lru_cache(maxsize=256)
+def _field_names(kind: type) -> tuple[str, ...] | None:
+    """The fields of a dataclass; None for what is none."""
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None

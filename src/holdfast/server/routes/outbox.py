@@ -202,7 +202,7 @@ class QueueChanged(BaseModel):
     changed: bool
 
 
-def filtered(
+async def filtered(
     operation: Name = None,
     target: Name = None,
     subject_id: Annotated[Name, Query(description="Whom or what it is about.")] = None,

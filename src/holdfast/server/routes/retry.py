@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Self
 
 from fastapi import Depends, Header, Path, Query, Request, Response
 from pydantic import BaseModel, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from starlette.concurrency import run_in_threadpool
 
 from holdfast.access.throttle import Throttle
 from holdfast.core.backoff import BackoffStrategy
@@ -30,10 +31,12 @@ LONGEST_HOURS: Final = 168
 FIELDS: Final = tuple(RetryPolicy.model_fields)
 
 
-def _mutations_are_enabled(request: Request) -> None:
+async def _mutations_are_enabled(request: Request) -> None:
     """Raises ProblemError where nobody could sign in: then nothing can be changed, whoever asks."""
     is_known = getattr(request.state, "identity", None) is not None
-    if request.method in ("GET", "HEAD") or is_known or request.app.state.hold.access.has_accounts:
+    if request.method in ("GET", "HEAD") or is_known:
+        return
+    if await run_in_threadpool(lambda: request.app.state.hold.access.has_accounts):
         return
     said = "changes are switched off until somebody can sign in: holdfast access add-user NAME --role admin"
     raise ProblemError(503, "admin_disabled", said)

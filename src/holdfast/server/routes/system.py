@@ -36,7 +36,7 @@ class Status(BaseModel):
 
 
 @routes.open("/health", response_model=Health)
-def health() -> Any:
+async def health() -> Any:
     """The process answers; the store is not asked."""
     return {"status": "ok"}
 

@@ -22,7 +22,7 @@ _TIMES: Final = ("since", "until")
 """In the order of every index, so they narrow all of them."""
 
 
-def filtered(
+async def filtered(
     status: Annotated[list[str] | None, Query(max_length=12, description="Of the twelve statuses.")] = None,
     name: str | None = None,
     application: str | None = None,
