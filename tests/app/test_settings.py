@@ -298,6 +298,8 @@ def test_webhooks_go_where_the_file_lets_them_unless_the_environment_says_otherw
         ("[server.limits]\nwrites = [1, 1]", "server.limits has no 'writes'; it has body_bytes, reads"),
         ("[server.limits]\nreads = [0, 1]", "Limits.reads: .*rate_per_s"),
         ("[server.limits]\nbody_bytes = 0", "Limits.body_bytes must be at least 1, got 0"),
+        ("[server.limits]\nat_once = 0", "Limits.at_once must be at least 1"),
+        ("[server.limits]\npatience_s = 0", "Limits.patience_s must be a finite number of seconds above 0"),
         ("[workflows.motor]\nx = 1", "workflows has no table 'motor'; it has resilience, handler, engine"),
         ("[workflows]\nlease_ttl_seconds = 1", "workflows"),
         ("[workflows.engine]\nlease = 1", "workflows.engine has no 'lease'; it has isolation_mode"),

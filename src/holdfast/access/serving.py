@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from holdfast.access.throttle import Throttle
+from holdfast.core.check import check_seconds
 from holdfast.errors import PolicyError
 
 
@@ -26,17 +27,27 @@ Rate = Annotated[tuple[float, int], BeforeValidator(in_parts)]
 class Limits:
     """How much and how often. Rates are by identity, a second and at once; whoever is `local` has none.
 
-    `address` bounds what comes from one other machine before anybody is looked up.
+    `address` bounds what comes from one other machine before anybody is looked up. `at_once` reads are worked on,
+    `waiting` wait for up to `patience_s`; more are told to come back.
     """
 
     body_bytes: int = 1 << 20
     reads: Rate = (200, 1000)
     changes: Rate = (50, 200)
     address: Rate = (1000, 5000)
+    at_once: int = 4
+    waiting: int = 64
+    patience_s: float = 2.0
 
     def __post_init__(self) -> None:
         if self.body_bytes < 1:
             raise PolicyError(f"Limits.body_bytes must be at least 1, got {self.body_bytes}; use 1048576 for 1 MiB")
+        if self.at_once < 1 or self.waiting < 0:
+            raise PolicyError(
+                "Limits.at_once must be at least 1 and Limits.waiting at least 0, "
+                f"got {self.at_once} and {self.waiting}; use 4 and 64"
+            )
+        check_seconds("Limits.patience_s", self.patience_s, "use 2.0")
         for name in ("reads", "changes", "address"):
             try:
                 Throttle(*getattr(self, name))

@@ -22,6 +22,7 @@ from holdfast.access.serving import Limits as Limits
 from holdfast.access.throttle import Throttle
 from holdfast.core.addresses import is_loopback, neighbourhood
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
+from holdfast.server.crowd import CrowdShield
 from holdfast.server.identity import Identifier, Identify, path_of
 from holdfast.server.problems import answer
 
@@ -60,6 +61,7 @@ def protect(
     app.add_middleware(CsrfShield)
     app.add_middleware(RateShield, reads=Throttle(*limits.reads), changes=Throttle(*limits.changes), clock=clock)
     app.add_middleware(Identifier, access=access, required=required, identify=identify, https=https, clock=clock)
+    app.add_middleware(CrowdShield, at_once=limits.at_once, waiting=limits.waiting, patience_s=limits.patience_s)
     app.add_middleware(AddressShield, throttle=Throttle(*limits.address), clock=clock)
     app.add_middleware(HostShield, hosts=hosts)
     made = app.build_middleware_stack
