@@ -42,6 +42,7 @@ JOB = Kind(
         Index(("state",), "due_at"),
         Index(("state",), "made_at"),
         Index(("lane", "state"), "made_at"),
+        Index(("body",), "made_at", few=True),
     ),
     unique=("user",),
     tally=("state", "lane"),
@@ -157,6 +158,18 @@ def test_postgresql_takes_the_best_index_also_where_another_one_seems_as_good(
     store.close()
     assert "holdfast_job_lane_state_made_at_idx" in plan, plan
     assert "Filter" not in plan, plan
+
+
+@pytest.mark.parametrize("after", [None, AFTER], ids=["first", "next"])
+@pytest.mark.parametrize("name", ["sqlite", "postgres"])
+def test_an_index_that_finds_few_is_read_whatever_else_is_asked_for(
+    request: pytest.FixtureRequest, name: str, after: Cursor | None
+) -> None:
+    where = equal(lane="l1", state="new", body="b")
+    plan = plan_of(request.getfixturevalue(name), where, "made_at", descending=True, after=after)
+    assert "holdfast_job_body_made_at_idx" in plan, plan
+    assert "TEMP B-TREE" not in plan, plan
+    assert "Sort" not in plan, plan
 
 
 def test_what_is_rare_is_found_by_its_own_index(postgres: SqlStore) -> None:

@@ -51,6 +51,63 @@ def test_filters_are_exact_and_applied_before_the_limit(letters: Letters, clock:
                 assert letters.count(status=status, domain=domain, failure_type=kind) == len(want)
 
 
+def pages(letters: Letters, **wanted: Any) -> list[list[str]]:
+    """Every page of a search."""
+    found, after = [], None
+    while True:
+        page = letters.search(**wanted, after=after)
+        found.append(ids([*page.letters]))
+        after = page.after
+        if after is None:
+            return found
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {}, {"status": "resolved"}, {"domain": "a"}, {"failure_type": "F"}, {"entity_type": "order"},
+        {"entity_id": "o1", "status": "pending"}, {"user_id": 7, "domain": "b"}, {"user_id": "7", "failure_type": "G"},
+        {"status": "pending", "domain": "c", "failure_type": "F", "entity_type": "order"}, {"entity_type": "refund"},
+        {"failure_type": "none"}, {"user_id": "nobody", "status": "pending"},
+    ],
+)  # fmt: skip
+def test_a_search_finds_what_find_does_whatever_it_looks_at_for_a_page(
+    letters: Letters, clock: ManualClock, wanted: dict[str, Any]
+) -> None:
+    fill(letters, clock)
+    found = pages(letters, **wanted, limit=4, window=3)
+    assert [id for page in found for id in page] == ids(letters.find(**wanted, limit=100))
+    assert all(len(page) <= 4 for page in found)
+
+
+def test_a_search_for_what_no_index_finds_looks_at_a_part_of_the_letters(letters: Letters, clock: ManualClock) -> None:
+    rare = letters.create("many", "F", entity_type="rare").id
+    for _ in range(6):
+        clock.advance(1)
+        letters.create_many([{"domain": "many", "failure_type": "F"}] * 5)
+    first = letters.search(entity_type="rare", window=10)
+    assert (first.letters, first.after is None) == ([], False)
+    assert [page for page in pages(letters, entity_type="rare", window=10) if page] == [[rare]]
+
+
+def test_a_search_finds_a_user_at_once_however_old_the_letter_is(letters: Letters) -> None:
+    rare = letters.create("many", "F", user_id="u").id
+    letters.create_many([{"domain": "many", "failure_type": "F"}] * 30)
+    assert pages(letters, user_id="u", window=2) == [[rare]]
+    assert pages(letters, user_id="u", status="pending", domain="many", window=2) == [[rare]]
+
+
+def test_a_search_is_narrowed_to_the_only_domain_that_has_such_failures(letters: Letters) -> None:
+    rare = letters.create("few", "RARE").id
+    letters.create_many([{"domain": "many", "failure_type": "F"}] * 30)
+    assert pages(letters, failure_type="RARE", window=2) == [[rare]]
+
+
+def test_a_user_id_that_is_too_long_to_be_found_by_is_refused(letters: Letters) -> None:
+    with pytest.raises(ValueError, match="user_id has 192 characters; a searched text has at most 191"):
+        letters.create("d", "F", user_id="u" * 190)
+
+
 def test_a_filter_that_matches_rarely_is_not_limited_to_a_window(letters: Letters) -> None:
     rare = letters.create("rare", "RARE", user_id="u").id
     letters.create_many([{"domain": "many", "failure_type": "F"}] * 1500)

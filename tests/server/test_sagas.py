@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 from starlette.testclient import TestClient
 
-from holdfast.audit.searching import search
+from holdfast.machine.saga import SagaState
 from holdfast.outbox.sagas import sagas as sagas_module
 from holdfast.testing.clock import ManualClock
 from tests.server.calls import SECRET, Calls, calling
@@ -82,24 +81,35 @@ def test_sagas_are_found_by_state_definition_and_subject(tmp_path: Path, name: s
         assert (facets["definitions"], facets["at_least"]) == (["order"], [])
 
 
-def test_a_rare_subject_is_searched_for_in_parts_and_found(
+def test_a_definition_that_is_rare_is_searched_for_in_parts(
     calls: Calls, client: TestClient, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sagas_module, "search", partial(search, window=2))
+    monkeypatch.setattr(sagas_module, "WINDOW", 2 * len(SagaState))
+    for n in range(5):
+        clock.advance(1)
+        calls.start(f"o-{n}")
+    after, pages = None, 0
+    while True:
+        query = {"definition": "rare"} | ({} if after is None else {"after": after})
+        page = client.get("sagas", params=query).json()
+        assert page["items"] == []
+        after, pages = page["next"], pages + 1
+        if after is None:
+            break
+    assert pages > 2
+
+
+def test_a_subject_is_found_at_once_however_old_its_saga_is(
+    calls: Calls, client: TestClient, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sagas_module, "WINDOW", len(SagaState))
     rare = str(calls.start("rare"))
     for n in range(5):
         clock.advance(1)
         calls.start(f"o-{n}")
-    after, pages = None, []
-    while True:
-        query = {"subject_id": "rare"} | ({} if after is None else {"after": after})
-        page = client.get("sagas", params=query).json()
-        pages.append([one["saga_id"] for one in page["items"]])
-        after = page["next"]
-        if after is None:
-            break
-    assert [*filter(None, pages)] == [[rare]]
-    assert len(pages) > 2
+    page = client.get("sagas", params={"subject_id": "rare", "state": "running"}).json()
+    assert ([one["saga_id"] for one in page["items"]], page["next"]) == ([rare], None)
+    assert client.get("sagas", params={"subject_id": "rare", "state": "stuck"}).json()["items"] == []
 
 
 def test_a_saga_is_shown_with_its_plan_and_calls_and_masked_until_revealed(

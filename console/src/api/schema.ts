@@ -793,7 +793,8 @@ export interface paths {
         };
         /**
          * Find
-         * @description Letters, the newest first.
+         * @description Letters, the newest first. A page may have few letters, or none, and yet a `next`: what no index finds is
+         *     searched for among 10,000 letters at a time.
          */
         get: operations["letters_find"];
         put?: never;
@@ -1054,7 +1055,8 @@ export interface paths {
         };
         /**
          * Fingerprints
-         * @description Errors by how often they come, over the newest 2,000 letters that match.
+         * @description Errors by how often they come, over the newest 1,000 letters that match; what no index finds is searched for
+         *     among the newest 10,000.
          */
         get: operations["letters_fingerprints"];
         put?: never;
@@ -1599,8 +1601,8 @@ export interface paths {
         };
         /**
          * Find
-         * @description Sagas, the newest first. A page may have few, or none, and yet a `next`: by definition and subject 10,000 of each
-         *     state are searched at a time.
+         * @description Sagas, the newest first. A page may have few, or none, and yet a `next`: by definition 10,000 are searched at a
+         *     time.
          */
         get: operations["sagas_find"];
         put?: never;

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from holdfast.audit.rows import StoredEvent, columns_of, in_utc, stored_of
-from holdfast.audit.searching import WINDOW, search
+from holdfast.audit.searching import WINDOW, search, unread
 from holdfast.audit.tables import AuditTables
 from holdfast.errors import AuditIntegrityError, ConfigurationError
 
@@ -88,7 +88,7 @@ def find_newest(
         near.append(row.occurred_at < aware(until))
     far: list[Any] = []
     if stream is not None:
-        far.append(row.stream == stream)
+        far.append(unread(row.stream) == stream)
     if event_types:
         far.append(row.event_type.in_(sorted(event_types)))
     start = None if after is None else (aware(after[0]), after[1])

@@ -61,6 +61,11 @@ def count_up_to(session: Session, most: int, *columns: sa.Column[Any], where: Se
     return int(session.execute(sa.select(sa.func.count()).select_from(some)).scalar() or 0)
 
 
+def unread(column: sa.Column[Any]) -> Any:
+    """A text column for `far`, where it has an index: SQLite would read all that this finds, and sort it."""
+    return sa.func.coalesce(column, "")
+
+
 def older(order: Sequence[sa.Column[Any]], place: Place) -> list[Any]:
     """The conditions of rows before a place, by one column or two."""
     first, *rest = order

@@ -28,7 +28,7 @@ from holdfast.letters.entry import (
     function_name,
 )
 from holdfast.letters.events import LetterKept
-from holdfast.letters.values import maybe_text
+from holdfast.letters.values import maybe_text, user
 from holdfast.store.codec import plain
 from holdfast.telemetry.causation import CAUSATION_FIELD, cause_of
 from holdfast.telemetry.tracing import current_trace, trace_ids
@@ -166,14 +166,13 @@ class Capture:
         limit = policy.limit or (SMALL if registered is None else REPLAYABLE)
         name = registered or function_name(call.fn)
         lifetime = policy.lifetime
-        user = given.kept.get("user_id")
         return {
             "domain": self.domain,
             "failure_type": failure_type_of(outcome),
             "error_message": error_message_of(outcome),
             "error_code": error_code_of(outcome),
             "entity_id": self._entity(given),
-            "user_id": user if isinstance(user, int | str) and not isinstance(user, bool) else None,
+            "user_id": _user(given),
             "request_data": {**capped(given.request(name), limit), "function": name},
             "metadata": {**capped(plain(self._metadata(call, ctx, outcome, given)), SMALL), "source": SOURCE},
             "max_retries": policy.max_retries,
@@ -235,6 +234,18 @@ def letter_id_of(error: BaseException | None) -> str | None:
     """
     mark = getattr(error, "__holdfast_letter__", None)
     return mark.letter if isinstance(mark, Mark) else None
+
+
+def _user(given: Arguments) -> int | str | None:
+    """Whom the call was for. What is too long to be found by is no id, and still among the arguments."""
+    found = given.kept.get("user_id")
+    if not isinstance(found, int | str) or isinstance(found, bool):
+        return None
+    try:
+        user(found)
+    except ValueError:
+        return None
+    return found
 
 
 def _kept_within(error: BaseException | None, ctx: ResilienceContext) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from holdfast.letters.values import HOUR, checked_dict, identity, maybe_text, text, time, whole
+from holdfast.letters.values import HOUR, checked_dict, maybe_text, text, time, user, whole
 from holdfast.machine.dead_letter import PENDING, LetterRecord, source_of, unique_key
 from holdfast.machine.letter_history import EMPTY
 from holdfast.store.codec import to_json
@@ -65,7 +65,7 @@ def draft(
         attempts=0,
         entity_type=maybe_text("entity_type", entity_type),
         entity_id=maybe_text("entity_id", entity_id),
-        user_id=identity("user_id", user_id),
+        user_id=user(user_id),
         source=source_of(facts),
         dedup_key=key,
         unique_key=unique_key(domain, key),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from holdfast.letters.data import FailedOperationData, cursor_of, letters_of
 from holdfast.letters.desk import Desk
@@ -15,6 +15,19 @@ from holdfast.store.port import FOREVER
 from holdfast.store.query import Condition, Where, among, outside
 
 _SLA: Final = timedelta(hours=24)
+
+
+class Sought(TypedDict, total=False):
+    """Which letters are meant: those that have all of these; both ends of the time are included."""
+
+    status: str | None
+    domain: str | None
+    failure_type: str | None
+    entity_type: str | None
+    entity_id: str | None
+    user_id: int | str | None
+    created_from: datetime | None
+    created_to: datetime | None
 
 
 class Finding(Desk):
@@ -50,9 +63,10 @@ class Finding(Desk):
 
         `after` is the `cursor` of the last letter of the page before, and costs the same for every page.
         """
-        where = _where(
+        where = conditions(
             status=status, domain=domain, failure_type=failure_type, entity_type=entity_type, entity_id=entity_id,
-        ) + _made(user_id, created_from, created_to)  # fmt: skip
+            user_id=user_id, created_from=created_from, created_to=created_to,
+        )  # fmt: skip
         if size(limit) == 0:
             return []
         found = self.store.page(
@@ -74,9 +88,10 @@ class Finding(Desk):
         created_to: datetime | None = None,
     ) -> int:
         """How many there are, of every status unless one is given; both ends of the time are included."""
-        where = _where(
+        where = conditions(
             status=status, domain=domain, failure_type=failure_type, entity_type=entity_type, entity_id=entity_id,
-        ) + _made(user_id, created_from, created_to)  # fmt: skip
+            user_id=user_id, created_from=created_from, created_to=created_to,
+        )  # fmt: skip
         return self._count(where)
 
     def count_created_in_window(self, start: datetime, end: datetime) -> int:
@@ -154,6 +169,15 @@ class Finding(Desk):
 def below(max_retries: int) -> Condition:
     """A letter that a caller with this cap may acquire."""
     return Condition("retry_count", "<", min(max_retries, FOREVER))
+
+
+def conditions(**wanted: Unpack[Sought]) -> Where:
+    """What `find` is asked for, as conditions; None is no filter. Raises TypeError for a filter that there is not."""
+    if strange := wanted.keys() - Sought.__annotations__.keys():
+        # One that is misspelt must not mean every letter.
+        raise TypeError(f"letters have no {strange.pop()!r} to be found by")
+    texts = {name: wanted.get(name) for name in ("status", "domain", "failure_type", "entity_type", "entity_id")}
+    return _where(**texts) + _made(wanted.get("user_id"), wanted.get("created_from"), wanted.get("created_to"))
 
 
 def _where(**values: Any) -> Where:

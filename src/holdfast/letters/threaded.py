@@ -22,6 +22,7 @@ class AsyncFailedOperationRepository(Hopping[FailedOperationRepository]):
     get_pending_count_by_domain = hop(FailedOperationRepository.get_pending_count_by_domain)
     find_by_status = hop(FailedOperationRepository.find_by_status)
     find = hop(FailedOperationRepository.find)
+    search = hop(FailedOperationRepository.search)
     count = hop(FailedOperationRepository.count)
     count_created_in_window = hop(FailedOperationRepository.count_created_in_window)
     count_all = hop(FailedOperationRepository.count_all)

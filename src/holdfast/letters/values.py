@@ -23,7 +23,11 @@ def text(name: str, value: Any) -> str:
 
     Raises TypeError for anything else, ValueError if it is searched and too long for an index.
     """
-    found = sought(name, value)
+    return within(name, sought(name, value))
+
+
+def within(name: str, found: str) -> str:
+    """The text as it is stored. Raises ValueError if it is searched and too long for an index."""
     longest = _KEY_LENGTHS.get(name)
     if longest is not None and len(found) > longest:
         raise InvalidValue(f"{name} has {len(found)} characters; a searched text has at most {longest}")
@@ -62,6 +66,12 @@ def identity(name: str, value: Any) -> str | None:
     if not isinstance(found, str | int | float):
         raise TypeError(f"{name} is a {type(value).__name__}; give a number or a text")
     return to_json(found)
+
+
+def user(value: Any) -> str | None:
+    """Whom it failed for, as JSON text. Raises ValueError for more than an index takes."""
+    found = identity("user_id", value)
+    return None if found is None else within("user_id", found)
 
 
 def resolver(name: str, value: Any) -> str | None:

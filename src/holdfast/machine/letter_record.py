@@ -62,7 +62,8 @@ LETTER: Final = Kind(
         Index(("status",), "created_at"),  # one status, oldest or newest first; eviction; SLA
         Index(("domain",), "created_at"),  # the list of one domain
         Index(("domain", "status"), "created_at"),  # what a domain has to replay; eviction in a domain
-        Index(("entity_id",), "created_at"),  # the story of one order
+        Index(("entity_id",), "created_at", few=True),  # the story of one order
+        Index(("user_id",), "created_at", few=True),  # what failed for one user
         Index(("domain",), "due_at"),  # batch claims; only pending letters are in it
         Index((), "expires_at"),  # what has expired, whatever its status; only letters that expire are in it
         Index(("status",), "expires_at"),  # the expiry sweep, past all that it has expired before

@@ -203,6 +203,7 @@ def _sagas(metadata: sa.MetaData, name: str) -> sa.Table:
         **PLAIN,
     )
     sa.Index(f"{name}_state", table.c.state, table.c.started_at, table.c.saga_id)
+    sa.Index(f"{name}_subject", table.c.subject_id, table.c.started_at, table.c.saga_id)
     past = table.c.deadline_at.is_not(None)
     sa.Index(f"{name}_deadline", table.c.deadline_at, sqlite_where=past, postgresql_where=past)
     return table

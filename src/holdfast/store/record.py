@@ -39,11 +39,13 @@ R = TypeVar("R", bound=Record)
 class Index(NamedTuple):
     """Records are found by equal values of `equal` and read in the order of `by`, then id.
 
-    A record whose `by` is None is not in the index, and not in a page ordered by that field.
+    A record whose `by` is None is not in the index, and not in a page ordered by that field. `few`: so few have the
+    same values that this index is the one to read by, whatever else is asked for.
     """
 
     equal: tuple[str, ...]
     by: str
+    few: bool = False
 
 
 class Column(NamedTuple):

@@ -111,7 +111,11 @@ function List() {
               selection={{ ids: selected, set: setIds }}
               stale={letters.isPlaceholderData}
               empty={
-                isFiltered ? (
+                page.next ? (
+                  <Empty title="Nothing so far" icon="search">
+                    What was looked through holds none. Press Next to search further back; by user, entity, domain or status it is found at once.
+                  </Empty>
+                ) : isFiltered ? (
                   <Empty title="No letter fits" icon="filter" action={<Button onClick={() => url.set(Object.fromEntries(FILTERED.map((name) => [name, null])))}>Show all letters</Button>}>
                     There are letters, perhaps; none of them is like that.
                   </Empty>

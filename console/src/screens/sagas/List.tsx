@@ -98,7 +98,7 @@ function Nothing() {
 function Further() {
   return (
     <Empty title="Nothing so far" icon="search">
-      What was looked through holds none. Press Next to search further back; by state it is found at once.
+      What was looked through holds none. Press Next to search further back; by subject, or by state, it is found at once.
     </Empty>
   );
 }

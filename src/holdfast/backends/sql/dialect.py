@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.mysql import mariadb
 from sqlalchemy.dialects.postgresql import psycopg2
 from sqlalchemy.engine.interfaces import Dialect as Compiler
+from sqlalchemy.sql.operators import custom_op
 
 LEAST: Final = -(2**63) + 1  # one more than the least: PostgreSQL reads that one as a decimal
 GREATEST: Final = 2**63 - 1
@@ -60,6 +61,10 @@ class Dialect:
         keys, seen = sa.tuple_(by, id), sa.tuple_(*last)
         return keys < seen if less else keys > seen
 
+    def unread(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        """The column, where no index is to be read by it; as it is, where the planner knows better."""
+        return column
+
     def given(self, columns: Named, parameter: Parameter) -> sa.FromClause:
         """Rows that are given as parameters, as a table with these columns."""
         raise NotImplementedError
@@ -86,6 +91,10 @@ class Sqlite(Dialect):
 
     def length(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
         return sa.func.length(sa.cast(column, sa.BLOB))  # `octet_length` is younger than SQLite 3.40
+
+    def unread(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        # Without ANALYZE it takes every index for as good as any other.
+        return sa.UnaryExpression(column, operator=custom_op("+"), type_=column.type)
 
     def given(self, columns: Named, parameter: Parameter) -> sa.FromClause:
         made = [[parameter(plain_type(column)) for _, column in columns] for _ in range(BLOCK)]

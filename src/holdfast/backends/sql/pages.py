@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from holdfast.backends.sql.dialect import LEAST, Dialect
 from holdfast.backends.sql.where import Binder, Bound, Term, bind_terms, holds
 from holdfast.store.query import COMPARISONS
-from holdfast.store.record import Kind
+from holdfast.store.record import Index, Kind
 
 MOST_BRANCHES: Final = 64
 _RANGES: Final = ("=", "<", "<=", ">", ">=")
@@ -79,14 +79,23 @@ class Pages:
 
     def _leading(self, form: Read) -> list[int]:
         """The positions of the terms for the fields that come before the order in the best index, as it has them."""
+        places, best = self._best(form)
+        return [] if best is None else [places[name] for name in best.equal]
+
+    def _best(self, form: Read) -> tuple[dict[str, int], Index | None]:
+        """The positions of the terms by their fields, and the index by which a page is read, if there is one."""
         # The fewest values first, for a field that is asked for twice.
         asked = sorted(enumerate(form.terms), key=lambda item: -item[1].size)
         places = {term.field: at for at, term in asked if term.test in ("=", "in") and not term.or_null}
         usable = [index for index in self._kind.indexes if index.by == form.by and places.keys() >= set(index.equal)]
-        if not usable or form.limit is None:
-            return []
-        best = max(usable, key=lambda index: len(index.equal))
-        return [places[name] for name in best.equal]
+        if form.limit is None:
+            return places, None
+        return places, max(usable, key=lambda index: (index.few, len(index.equal)), default=None)
+
+    def _passed_over(self, form: Read) -> frozenset[str]:
+        """The fields by which a page must not be read, though there is an index: another one finds far fewer."""
+        places, best = self._best(form)
+        return frozenset() if best is None or not best.few else frozenset(places) - set(best.equal)
 
     def _branches(
         self, bound: Bound, form: Read, last: list[Any], split: frozenset[int], limit: Any, offset: Any, enough: Any
@@ -128,7 +137,8 @@ class Pages:
             found = [holds(rows, *pair, self._dialect) for at, pair in enumerate(bound) if at not in within]
             found += self._bounds(bound, form, last, leading)
             return [*found, by.is_not(None)] if by.nullable else found
-        found = [holds(rows, *pair, self._dialect) for pair in bound]
+        others = self._passed_over(form)
+        found = [holds(rows, *pair, self._dialect, unread=pair[0].field in others) for pair in bound]
         if last and form.by == "id":
             found.append(by < last[0] if form.descending else by > last[0])
         elif last:

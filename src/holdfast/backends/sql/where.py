@@ -136,9 +136,11 @@ def bind_terms(table: sa.FromClause, terms: Sequence[Term], binder: Binder) -> B
     return [(term, [binder.one(table.c[term.field]) for _ in range(term.parameters)]) for term in terms]
 
 
-def holds(table: sa.FromClause, term: Term, given: Sequence[sa.BindParameter[Any]], dialect: Dialect) -> Any:
-    """The term as an expression."""
-    column = table.c[term.field]
+def holds(
+    table: sa.FromClause, term: Term, given: Sequence[sa.BindParameter[Any]], dialect: Dialect, *, unread: bool = False
+) -> Any:
+    """The term as an expression; `unread`: one by which no index is to be read."""
+    column: Any = dialect.unread(table.c[term.field]) if unread else table.c[term.field]
     match term.test:
         case "null":
             return column.is_(None)

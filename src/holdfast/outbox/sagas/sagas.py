@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from holdfast.audit.event import AuditEvent, JoiningSink
-from holdfast.audit.searching import count_up_to, search
+from holdfast.audit.searching import WINDOW, count_up_to, search, unread
 from holdfast.errors import ConfigurationError
 from holdfast.machine import saga as machine
 from holdfast.machine.saga import CANCELLED, Direction, SagaState, StepRecord, StepState
@@ -207,27 +207,32 @@ class Sagas(SagaUpkeep):
         after: SagaPosition | None = None,
         limit: int = 50,
     ) -> FoundSagas:
-        """A page of sagas, the newest first, however many there are. By definition and subject a part of them is
-        searched at a time, so a page may have few, or none, and yet an `after`.
+        """A page of sagas, the newest first, however many there are. By definition a part of them is searched at a
+        time, so a page may have few, or none, and yet an `after`.
 
         Raises ValueError for an unknown state.
         """
-        wanted = SagaState if state is None else (SagaState(state),)
-        column = self._table.c
-        far = [one == value for one, value in (
-            (column.definition, definition), (column.subject_id, subject_id)) if value is not None]  # fmt: skip
-        order = (column.started_at, column.saga_id)
+        wanted = tuple(SagaState) if state is None else (SagaState(state),)
+        column, chosen = self._table.c, select_sagas(self._table)
+        order = column.started_at, column.saga_id
+        far = [] if definition is None else [column.definition == definition]
 
         def work(session: Session) -> FoundSagas:
+            if subject_id is not None:
+                rest = far if state is None else [*far, unread(column.state) == str(wanted[0])]
+                of_subject = [column.subject_id == subject_id]
+                found = search(session, chosen, order, near=of_subject, far=rest, after=after, limit=limit)
+                return merged([found], limit)
             # There is an index by state and time, and none by time alone.
+            window = WINDOW // len(wanted)
             parts = [
                 search(
-                    session, select_sagas(self._table), order, near=[column.state == str(one)], far=far, after=after,
-                    limit=limit,
+                    session, chosen, order, near=[column.state == str(one)], far=far, after=after, limit=limit,
+                    window=window,
                 )
                 for one in wanted
             ]  # fmt: skip
-            return merged([[run_of(row) for row in part.rows] for part in parts], [part.until for part in parts], limit)
+            return merged(parts, limit)
 
         return self.outbox.run(work)
 

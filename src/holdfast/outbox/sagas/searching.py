@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from holdfast.audit.searching import Place
+from holdfast.audit.searching import Rows
 from holdfast.outbox.rows import in_utc
-from holdfast.outbox.sagas.rows import SagaRun
+from holdfast.outbox.sagas.rows import SagaRun, run_of
 
 COUNTED: Final = 10_000
 SagaPosition = tuple[datetime, UUID]
@@ -29,16 +29,16 @@ class SagaFacets(NamedTuple):
     definitions: Sequence[str]
 
 
-def merged(pages: Sequence[Sequence[SagaRun]], until: Sequence[Place | None], limit: int) -> FoundSagas:
+def merged(pages: Iterable[Rows], limit: int) -> FoundSagas:
     """One page of several: it ends where the first of them ends, so that nothing between is passed over."""
-    ends = [(in_utc(place[0]) or place[0], place[1]) for place in until if place is not None]
-    edge = max(ends, default=None)
-    found = sorted((run for page in pages for run in page), key=_position, reverse=True)
-    seen = [run for run in found if edge is None or _position(run) >= edge]
-    if len(seen) > limit:
-        return FoundSagas(seen[:limit], _position(seen[limit - 1]))
-    return FoundSagas(seen, edge)
+    rows, until = zip(*pages, strict=True)
+    edge = max((_in_utc(*place) for place in until if place is not None), default=None)
+    # As rows: a saga is made of those only that are left.
+    found = sorted(((_in_utc(row.started_at, row.saga_id), row) for page in rows for row in page), reverse=True)
+    seen = [(at, row) for at, row in found if edge is None or at >= edge]
+    runs = [run_of(row) for _, row in seen[:limit]]
+    return FoundSagas(runs, seen[limit - 1][0] if len(seen) > limit else edge)
 
 
-def _position(run: SagaRun) -> SagaPosition:
-    return run.started_at, run.saga_id
+def _in_utc(at: datetime, saga_id: UUID) -> SagaPosition:
+    return in_utc(at) or at, saga_id

@@ -120,8 +120,8 @@ def find(
     limit: Limit = 50,
     after: After = None,
 ) -> Any:
-    """Sagas, the newest first. A page may have few, or none, and yet a `next`: by definition and subject 10,000 of each
-    state are searched at a time.
+    """Sagas, the newest first. A page may have few, or none, and yet a `next`: by definition 10,000 are searched at a
+    time.
     """
     found = asked.hold.sagas.search(
         state=state, definition=definition, subject_id=subject_id, limit=limit, after=cursor_after(after)
