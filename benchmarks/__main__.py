@@ -1,7 +1,7 @@
 """`python -m benchmarks`: measure Holdfast, its peers and the floor, and write docs/benchmarks.md.
 
-The store, the outbox and workflows have pages of their own, docs/benchmarks-store.md and so on;
-`--only guard`, `--only store`, `--only outbox` and `--only workflows` run one of the four.
+The store, the outbox, workflows and the server have pages of their own, docs/benchmarks-store.md and so on;
+`--only guard`, `--only store`, `--only outbox`, `--only workflows` and `--only server` run one of the five.
 """
 
 import argparse
@@ -18,6 +18,9 @@ from benchmarks.outbox import report as outbox_report
 from benchmarks.outbox.run import OutboxWish
 from benchmarks.outbox.run import run as run_outbox
 from benchmarks.run import HERE, Case, Results, Worker, collect, peers_python
+from benchmarks.server import report as server_report
+from benchmarks.server.run import ServerWish
+from benchmarks.server.run import run as run_server
 from benchmarks.store import report as store_report
 from benchmarks.store.run import StoreWish
 from benchmarks.store.run import run as run_store
@@ -27,13 +30,13 @@ from benchmarks.workflows.run import run as run_workflows
 
 ROOT = HERE.parent
 PEERS = ROOT / ".venv-peers"
-PARTS = ("guard", "store", "outbox", "workflows")
+PARTS = ("guard", "store", "outbox", "workflows", "server")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round; leaves the pages alone")
-    parser.add_argument("--only", choices=PARTS, help="the guards, the store, the outbox, or workflows")
+    parser.add_argument("--only", choices=PARTS, help="the guards, the store, the outbox, workflows, or the server")
     parser.add_argument(
         "--rows", metavar="REGEX", default="", help="only rows whose `key colour` or `key store` matches"
     )
@@ -43,6 +46,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--store-page", metavar="FILE", type=Path, help="by default docs/benchmarks-store.md")
     parser.add_argument("--outbox-page", metavar="FILE", type=Path, help="by default docs/benchmarks-outbox.md")
     parser.add_argument("--workflows-page", metavar="FILE", type=Path, help="by default docs/benchmarks-workflows.md")
+    parser.add_argument("--server-page", metavar="FILE", type=Path, help="by default docs/benchmarks-server.md")
+    parser.add_argument("--rows-kept", type=int, help="rows in each served table (default 1,000,000; quick 20,000)")
+    parser.add_argument("--bulk", type=int, help="letters of the bulk operation (default 100,000; quick 500)")
+    parser.add_argument("--rate", type=int, help="reads a second (default 2,000; quick 500)")
     parser.add_argument("--kept", type=int, help="workflows that are done at most (default 10,000; quick 600)")
     parser.add_argument("--largest", type=int, help="entries in the largest outbox (default 1,000,000; quick 5,000)")
     parser.add_argument("--letters", type=int, help="letters in each store (default 100,000; quick 1,000)")
@@ -94,7 +101,10 @@ def show(results: Results) -> bool:
 
 def main() -> int:
     options = arguments()
-    parts = {"guard": guard_part, "store": store_part, "outbox": outbox_part, "workflows": workflows_part}
+    parts = {
+        "guard": guard_part, "store": store_part, "outbox": outbox_part, "workflows": workflows_part,
+        "server": server_part,
+    }  # fmt: skip
     figures, met = {}, True
     for name in [options.only] if options.only else PARTS:
         figures[name], all_met = parts[name](options)
@@ -163,6 +173,17 @@ def workflows_part(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     return store_report.raw(results, trouble), met
 
 
+def server_part(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    """It has no peers: the bar is in milliseconds."""
+    wish = server_wish(options)
+    with progress_line() as progress:
+        results = run_server(wish, progress)
+    met = show_all(server_report.tables(results), results.complaints, results.took)
+    if options.server_page or not (options.quick or options.rows):
+        write(options.server_page or ROOT / "docs" / "benchmarks-server.md", server_report.page(results, wish))
+    return server_report.raw(results), met
+
+
 def show_all(tables: dict[str, store_report.Drawn], trouble: list[str], took: dict[str, float]) -> bool:
     """Print the tables of a run on databases; True when every target is met."""
     for head, table in tables.values():
@@ -201,6 +222,14 @@ def workflows_wish(options: argparse.Namespace) -> WorkflowsWish:
     return WorkflowsWish(
         rows, options.rounds, 2, 0.0, 200, 200, (100, 1_000, 10_000), (1_000, max(2_000, kept // 10), kept), 20.0
     )
+
+
+def server_wish(options: argparse.Namespace) -> ServerWish:
+    rows, quick = re.compile(options.rows), options.quick
+    kept = options.rows_kept or (20_000 if quick else 1_000_000)
+    bulk, rate = options.bulk or (500 if quick else 100_000), options.rate or (500 if quick else 2_000)
+    rounds, samples = (1, 4) if quick else (options.rounds, 8)
+    return ServerWish(rows, rounds, samples, 0.0, kept, bulk, rate, 2.0 if quick else 10.0)
 
 
 def is_whole(options: argparse.Namespace) -> bool:
