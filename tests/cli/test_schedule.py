@@ -42,6 +42,14 @@ def work(own: Holdfast) -> None:
     worker.close()
 
 
+def test_what_a_schedule_did_is_shown_without_secrets(own: Holdfast, run: Run) -> None:
+    order = {"order": {"id": 7, "password": "hunter2"}}
+    own.workflows.schedules.add("nightly", "fulfil", order, cron="0 3 * * *", by="ann")
+    shown = run("schedule", "show", "nightly", env={**ENV, "COLUMNS": "300"}).stdout
+    assert "schedule_made" in shown
+    assert "hunter2" not in shown
+
+
 def test_a_schedule_is_added_shown_and_listed(own: Holdfast, run: Run, answer: Any) -> None:
     assert "there are no schedules" in run("schedule", "list").stderr
     said = run(*DAILY, "--timezone", "Europe/Berlin", "--overlap", "queue", "--catch-up", "2").stdout

@@ -13,7 +13,7 @@ from holdfast.cli.session import Session
 from holdfast.cli.times import until
 from holdfast.errors import WorkflowNotFoundError
 from holdfast.machine.workflow import COMPLETE
-from holdfast.views.plain import iso
+from holdfast.views.plain import iso, masked, plain
 from holdfast.views.workflows import Awaits, Work, awaited, by_stage, ended_because, trouble_of
 from holdfast.workflows.history import LogEntry
 from holdfast.workflows.lengths import took
@@ -66,7 +66,8 @@ def find_workflow(session: Session, id: str) -> Workflow:
 
 def log_row(entry: LogEntry) -> Sequence[Any]:
     """An entry's line in a table: the status first, and no first attempts."""
-    told = {name: value for name, value in entry.facts.items() if value not in (None, "", [])}
+    facts = masked(plain(dict(entry.facts)))
+    told = {name: value for name, value in facts.items() if value not in (None, "", [])}
     said = [str(told.pop("status"))] if "status" in told else []
     if told.get("attempt") in (0, 1):
         del told["attempt"]
