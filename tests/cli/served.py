@@ -12,8 +12,8 @@ from holdfast.server.run import listen, server
 
 
 @contextmanager
-def served(hold: Holdfast, **options: Any) -> Iterator[str]:
-    """The address at which the Holdfast is served meanwhile."""
+def served(hold: Holdfast, heard: list[str] | None = None, **options: Any) -> Iterator[str]:
+    """The address at which the Holdfast is served meanwhile; `heard` is what it was asked: `GET /api/v1/letters`."""
     listening, addresses, is_up = listen(port=0), list[str](), threading.Event()
 
     def told(url: str) -> None:
@@ -21,6 +21,8 @@ def served(hold: Holdfast, **options: Any) -> Iterator[str]:
         is_up.set()
 
     serving = server(hold, listening, told=told, **options)
+    if heard is not None:
+        serving.config.app = hearing(serving.config.app, heard)
     thread = threading.Thread(target=serving.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
@@ -30,3 +32,14 @@ def served(hold: Holdfast, **options: Any) -> Iterator[str]:
         serving.should_exit = True
         thread.join(30)
         listening.close()
+
+
+def hearing(app: Any, heard: list[str]) -> Any:
+    """The application, noting what it is asked."""
+
+    async def hears(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            heard.append(f"{scope['method']} {scope['path']}")
+        await app(scope, receive, send)
+
+    return hears

@@ -17,6 +17,7 @@ DOWN: Final = "HOLDFAST_TEST_SHOP_DOWN"
 STUCK: Final = "HOLDFAST_TEST_SHOP_STUCK"
 APP: Final = "tests.cli.shop:make"
 CALLING: Final = "tests.cli.shop:calling"
+WHOLE: Final = "tests.cli.shop:whole"
 SEVEN: Final = 7
 
 
@@ -143,6 +144,28 @@ def reporting() -> Holdfast:
     hold.workflows.register(print_out)
     hold.workflows.add(collect)
     hold.workflows.add(report)
+    return hold
+
+
+def whole() -> Holdfast:
+    """A shop with all that there is: reports and orders, an outbox and sagas, guards and pools."""
+    from holdfast.failover.pool import EndpointPool
+    from holdfast.failover.rotation import ProxyRotator
+    from tests.outbox.sagas import order_saga
+
+    hold = reporting()
+    hold.guard("stock", Breaker())
+    hold.add_pool("cdn", EndpointPool(["a", "b"]))
+    hold.add_pool("proxies", ProxyRotator(["p-1", "p-2"]))
+
+    def call(**payload: Any) -> dict[str, Any]:
+        if os.environ.get(DOWN):
+            raise ConnectionError("refused")
+        return {"receipt": "r-1", "token": "t0p"}
+
+    for name in ("send", "reserve", "release", "charge", "refund", "ship", "unship"):
+        hold.operation(name, max_attempts=1)(call)
+    hold.saga(order_saga())
     return hold
 
 

@@ -46,11 +46,7 @@ def test_an_untouched_trail_is_verified(run: Run, answer: Any, database: Databas
     assert run("audit", "verify").stdout == "verified: 10 events in 2 streams\n"
     assert run("audit", "verify", "--stream", "subject-1").stdout == "verified: 5 events in 1 stream\n"
     shown = answer("audit", "verify")
-    assert shown["verified"] is True
-    assert [(one["stream"], one["verified"], one["reason"]) for one in shown["streams"]] == [
-        ("subject-0", True, None),
-        ("subject-1", True, None),
-    ]
+    assert shown == {"verified": True, "events": 10, "streams": 2, "broken": []}
 
 
 def test_a_broken_trail_fails_and_names_its_first_broken_event(run: Run, answer: Any, database: Database) -> None:
@@ -63,7 +59,7 @@ def test_a_broken_trail_fails_and_names_its_first_broken_event(run: Run, answer:
     ]
     assert result.stderr == "1 of 1 stream is broken\n"
     shown = answer("audit", "verify", code=ExitCode.FAILED)
-    assert (shown["verified"], shown["streams"][0]["first_broken_event_id"]) == (False, str(event(4).event_id))
+    assert (shown["verified"], shown["broken"][0]["first_broken_event_id"]) == (False, str(event(4).event_id))
 
 
 def test_the_key_comes_from_the_environment_and_is_never_shown(run: Run, database: Database) -> None:
@@ -93,7 +89,7 @@ def test_a_checkpoint_that_was_carried_away_shows_what_was_cut_off(
         execute(database, table.delete())
     assert run("audit", "verify", env=KEYED).exit_code == 0
     shown = answer("audit", "verify", *checkpoints, code=ExitCode.FAILED, env=KEYED)
-    assert shown["streams"][0]["reason"] == "checkpoint"
+    assert shown["broken"][0]["reason"] == "checkpoint"
     out.write_text(out.read_text().replace('"seq":3', '"seq":0'))
     refused = run("audit", "verify", *checkpoints, code=ExitCode.FAILED, env=KEYED)
     assert "line 1 was not signed with this key" in refused.stderr

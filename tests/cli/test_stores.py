@@ -72,7 +72,7 @@ def test_the_commands_of_the_outbox_work_on_every_database(
     [paused] = answer("outbox", "paused", env=here)["paused"]
     assert paused["paused_at"].endswith("Z")
     run("outbox", "resume", "slow", env=here)
-    assert answer("saga", "list", env=here) == {"sagas": []}
+    assert answer("saga", "list", env=here) == {"sagas": [], "next": None}
     assert "verified: " in run("audit", "verify", env=here).stdout
     shown = answer("db", "info", env=here)
     assert (shown["outbox_waiting"], shown["outbox_abandoned"]) == (1, 1)

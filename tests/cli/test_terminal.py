@@ -14,6 +14,7 @@ import pytest
 from holdfast.app import Holdfast
 from holdfast.cli.exits import ExitCode
 from tests.cli import shop
+from tests.cli.served import served
 
 fcntl = pytest.importorskip("fcntl")
 pty = pytest.importorskip("pty")
@@ -102,6 +103,41 @@ def test_the_outbox_asks_with_the_count_and_shows_a_bar(url: str, monkeypatch: p
         assert "cancelled 3 entries" in seen
         assert "\x1b[31mabandoned\x1b[0m" in in_terminal("outbox", "list", "--url", url)[0]
         assert hold.outbox.tally(status="abandoned") == {(): 3}
+
+
+def test_a_server_is_asked_with_the_count_and_a_bar_shows_how_far_it_is(hold: Holdfast, filed: Filed) -> None:
+    for _ in range(3):
+        filed()
+    with served(hold, has_program=False) as at:
+        resolve = ["letters", "bulk", "resolve", "--url", at]
+        seen, code = in_terminal(*resolve)
+        assert "a server wants to know why: --reason" in seen
+        assert code == ExitCode.USAGE
+        seen, code = in_terminal(*resolve, "--reason", "refunded", types=[("[y/N]: ", "y\n")])
+        assert "Mark 3 letters as resolved? [y/N]: y\n" in seen
+        assert "3/3" in seen
+        assert code == ExitCode.OK
+    assert hold.letters.count(status="resolved") == 3
+
+
+def test_a_bar_shows_how_far_a_server_is_with_the_outbox_and_the_trail(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(shop.URL, url)
+    with shop.calling() as hold:
+        with hold.sessions.begin() as session:
+            ids = [hold.outbox.put(session, "send", {"order_id": f"o-{at}"}, target="mail") for at in range(3)]
+        hold.outbox.cancel(ids)
+        with served(hold) as at:
+            seen, code = in_terminal("outbox", "requeue", "--all", "--url", at, types=[("[y/N]: ", "y\n")])
+            assert "Requeue 3 entries? [y/N]: y\n" in seen
+            assert "3/3" in seen
+            assert code == ExitCode.OK
+            seen, code = in_terminal("audit", "verify", "--url", at)
+            assert "verify" in seen
+            assert "verified: " in seen
+            assert code == ExitCode.OK
+        assert hold.outbox.tally(status="pending") == {(): 3}
 
 
 def test_an_interrupted_operation_waits_for_a_worker(

@@ -70,7 +70,7 @@ def test_one_workflow_is_shown_with_its_stages_and_without_secrets(started: str,
     assert "2 of 4 have ended" in shown
     assert "waits for signal 'approved'" in shown
     full = answer("show", started)
-    assert [(one["ref_id"], one["status"]) for one in full["stages"]] == [
+    assert [(one["ref"], one["status"]) for one in full["stages"]] == [
         ("pack", "SUCCEEDED"), ("charge", "SUCCEEDED"), ("wait_signal", "SUSPENDED"), ("ship", "NOT_STARTED"),
     ]  # fmt: skip
     one = run("show", started, "--stage", "charge").stdout
@@ -124,7 +124,8 @@ def test_a_workflow_is_started_by_name_once_per_key(own: Holdfast, run: Run, ans
     [found] = own.workflows.find()
     assert said == f"workflow {found.id} is RUNNING\n"
     assert answer(*given, env=ENV)["id"] == found.id
-    assert answer("start", "fulfil", "--input", '[{"id": 8}]', env=ENV)["context"] == {"order": {"id": 8}}
+    by_place = answer("start", "fulfil", "--input", '[{"id": 8}]', env=ENV)["id"]
+    assert own.workflows.workflow(by_place).context == {"order": {"id": 8}}
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from holdfast.access.rights import ACTS, RESOURCES, Role
 from holdfast.access.tokens import LIFE
 from holdfast.cli.access_life import LIFE_TYPE, NEVER
 from holdfast.cli.access_ways import accounts_of
+from holdfast.cli.api import part
 from holdfast.cli.exits import WrongUsage
 from holdfast.cli.filters import by_option, json_option
-from holdfast.cli.output import Column, document, note, say, table
+from holdfast.cli.output import Column, document, facts, note, say, table
 from holdfast.cli.session import InOrder, Session, pass_session, store_options
-from holdfast.cli.times import ago, until
+from holdfast.cli.times import ago, stamp, until
 
 _USERS: Final = (
     Column("name", gives=True), Column("role"), Column("state"), Column("password", right=True),
@@ -51,6 +52,44 @@ def users(session: Session, as_json: bool) -> None:
         table(_USERS, [_user_row(user, accounts.now()) for user in found])
     else:
         note("there are no users; whoever is on the machine of the server may do everything")
+
+
+@access.command("show-user")
+@click.argument("name")
+@json_option
+@store_options
+@pass_session
+def show_user(session: Session, name: str, as_json: bool) -> None:
+    """Show one user."""
+    found = session.api.get(f"/access/users/{part(name)}")
+    if as_json:
+        document(found)
+        return
+    facts([
+        ("name", found["name"]),
+        ("role", found["role"]),
+        ("state", "disabled" if found["is_disabled"] else "can sign in"),
+        ("password of", stamp(_time(found["password_changed_at"]))),
+        ("made", stamp(_time(found["created_at"]))),
+        ("by", found["created_by"]),
+    ])  # fmt: skip
+
+
+@access.command()
+@json_option
+@store_options
+@pass_session
+def roles(session: Session, as_json: bool) -> None:
+    """Show what each role may do."""
+    found = session.api.get("/access/roles")
+    if as_json:
+        document(found)
+        return
+    rights = {resource: [f"{resource}:{act}" for act in found["acts"]] for resource in found["resources"]}
+    acts = {role: {resource: _acts(granted, rights[resource]) for resource in rights}
+            for role, granted in found["roles"].items()}  # fmt: skip
+    columns = (Column("resource"), *(Column(role, gives=True) for role in acts))
+    table(columns, [(resource, *(acts[role][resource] for role in acts)) for resource in rights])
 
 
 @access.command("add-user")
@@ -204,6 +243,10 @@ def _password(from_stdin: bool) -> str:
         raise WrongUsage("nobody is here to type a password; give it on standard input: --password-stdin")
     typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     return typed
+
+
+def _acts(granted: list[str], of_resource: list[str]) -> str:
+    return " ".join(right.partition(":")[2] for right in of_resource if right in granted)
 
 
 def _tell(shown: dict[str, Any], what: str, as_json: bool) -> None:

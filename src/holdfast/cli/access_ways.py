@@ -10,8 +10,9 @@ from typing import Any, Protocol
 from holdfast.access.access import Access
 from holdfast.access.refusals import AccessRefused, Refusal
 from holdfast.access.tokens import Token
+from holdfast.cli.api import part
 from holdfast.cli.exits import NotFound, WrongUsage
-from holdfast.cli.remote import Remote, part
+from holdfast.cli.remote import Remote
 from holdfast.cli.session import Session
 from holdfast.errors import PolicyError
 from holdfast.views.plain import plain

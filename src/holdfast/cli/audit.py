@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import click
+from rich.progress import Progress, TaskID
 from sqlalchemy.orm import sessionmaker
 
 from holdfast.audit.chain import key_of_text
 from holdfast.audit.checkpoints import Checkpoint
-from holdfast.audit.reading import Cursor
 from holdfast.audit.rows import StoredEvent
 from holdfast.audit.sink import DatabaseAuditSink
 from holdfast.audit.verify import ChainVerification
+from holdfast.cli.audit_events import list_events, status, streams, types
+from holdfast.cli.confirm import counted
 from holdfast.cli.exits import ExitCode, NotFound, WrongUsage
 from holdfast.cli.filters import json_option
 from holdfast.cli.mounted import find_tables
 from holdfast.cli.output import Column, document, note, say, table
-from holdfast.cli.session import Session, audit_key, pass_session, store_options
+from holdfast.cli.progress import bar
+from holdfast.cli.session import InOrder, Session, audit_key, pass_session, store_options
 from holdfast.cli.times import MOMENT
-from holdfast.cli.trail import FACTS, OCCURRED, TYPE, event_row
+from holdfast.cli.trail import FACTS, OCCURRED, TYPE, cursor_given, event_row
 from holdfast.outbox.tables import PREFIX
-from holdfast.views.audit import MEANINGS, cursor_of, cursor_text, event_document, verification_document
+from holdfast.views.audit import MEANINGS, cursor_text, event_document, verification_document
 
 _BROKEN: Final = (
     Column("stream", gives=True), Column("intact", right=True), Column("first broken event"), Column("why"),
@@ -63,7 +67,7 @@ def _key_file(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)  # fmt: skip
 
 
-@click.group()
+@click.group(cls=InOrder)
 @store_options
 def audit() -> None:
     """The audit trail: verify, show, take checkpoints.
@@ -88,24 +92,23 @@ def verify(
     session: Session, streams: tuple[str, ...], file: Path | None, key: bytes | None, prefix: str, as_json: bool
 ) -> int:
     """Say whether the trail is as it was written; exit code 1, and the first broken event, if not."""
-    sink = _sink(session, prefix, key)
-    checkpoints = [] if file is None else sink.import_checkpoints(file.read_text(encoding="utf-8"))
-    if streams:
-        _refuse_unknown(sink, streams, checkpoints)
-        results = [sink.verify(stream, checkpoints=checkpoints) for stream in streams]
+    if session.remote is None:
+        found = _verified(_sink(session, prefix, key), streams, file)
     else:
-        results = sink.verify_all(checkpoints=checkpoints)
-    broken = [one for one in results if not one.verified]
+        if file is not None:
+            raise WrongUsage(f"--checkpoints needs the database itself: {session.remote.url} is a server")
+        found = _verified_there(_sink(session, prefix, key), streams)
+    broken, among = found.broken, counted(found.streams, "stream")
     if as_json:
-        document({"verified": not broken, "streams": [verification_document(one) for one in results]})
+        shown = [{**verification_document(one), "meaning": _why(one)[1]} for one in broken]
+        document({"verified": not broken, "events": found.events, "streams": found.streams, "broken": shown})
     elif broken:
         table(_BROKEN, [(one.stream, one.events, one.first_broken_event_id, *_why(one)) for one in broken])
-        note(f"{len(broken)} of {_count(results, 'stream')} {'is' if len(broken) == 1 else 'are'} broken")
-    elif not results:
+        note(f"{len(broken)} of {among} {'is' if len(broken) == 1 else 'are'} broken")
+    elif not found.streams:
         note("no event of this trail is chained")
     else:
-        number = sum(one.events for one in results)
-        say(f"verified: {number:,} event{'' if number == 1 else 's'} in {_count(results, 'stream')}")
+        say(f"verified: {counted(found.events, 'event')} in {among}")
     return ExitCode.FAILED if broken else ExitCode.OK
 
 
@@ -134,7 +137,7 @@ def show(
         raise WrongUsage("whose events? Name a subject, --entry ID or --since TIME")
     sink = _sink(session, prefix, None)
     wanted: dict[str, Any] = {"subject_ref": subject, "entry_id": entry, "since": since}
-    found = sink.page(**wanted, after=None if after is None else _cursor(after), limit=limit + 1)
+    found = sink.page(**wanted, after=None if after is None else cursor_given(after), limit=limit + 1)
     shown, more = found[:limit], len(found) > limit
     if not shown and after is None and since is None:
         raise NotFound(f"there is no event of {subject if entry is None else f'entry {entry}'} in the trail")
@@ -171,7 +174,11 @@ def checkpoint(session: Session, out: Path | None, key: bytes | None, prefix: st
     else:
         table(_CHECKPOINTS, [(one.stream, one.seq, one.event_hash) for one in taken])
         if out is not None:
-            note(f"{_count(taken, 'checkpoint')} {'is' if len(taken) == 1 else 'are'} in {out}")
+            note(f"{counted(len(taken), 'checkpoint')} {'is' if len(taken) == 1 else 'are'} in {out}")
+
+
+for command in (list_events, status, streams, types):
+    audit.add_command(command)
 
 
 def _sink(session: Session, prefix: str, key: bytes | None) -> DatabaseAuditSink:
@@ -179,12 +186,47 @@ def _sink(session: Session, prefix: str, key: bytes | None) -> DatabaseAuditSink
 
     Raises NoStore if it is not there, WrongUsage for what is no SQL database.
     """
-    if session.has_app and prefix == PREFIX and key is None:
+    if session.remote is not None and (prefix != PREFIX or key is not None):
+        raise WrongUsage(f"--prefix and --key-file need the database itself: {session.remote.url} is a server")
+    if session.has_program and prefix == PREFIX and key is None:
         return session.audit
     engine, tables = find_tables(session, prefix, "audit_events", "chain_heads", "checkpoints")
     events, heads, checkpoints = tables.audit_events, tables.chain_heads, tables.checkpoints
     key = audit_key() if key is None else key
     return DatabaseAuditSink(sessionmaker(engine), events, chain_heads=heads, checkpoints=checkpoints, key=key)
+
+
+class Verified(NamedTuple):
+    """How many events are in order, in how many streams, and which of those are broken."""
+
+    events: int
+    streams: int
+    broken: list[ChainVerification]
+
+
+def _verified(sink: DatabaseAuditSink, streams: Sequence[str], file: Path | None) -> Verified:
+    checkpoints = [] if file is None else sink.import_checkpoints(file.read_text(encoding="utf-8"))
+    if streams:
+        _refuse_unknown(sink, streams, checkpoints)
+        results = [sink.verify(stream, checkpoints=checkpoints) for stream in streams]
+    else:
+        results = sink.verify_all(checkpoints=checkpoints)
+    return Verified(sum(one.events for one in results), len(results), [one for one in results if not one.verified])
+
+
+def _verified_there(trail: Any, streams: Sequence[str]) -> Verified:
+    """What a server has found, with a bar meanwhile; `trail` is a RemoteAudit."""
+    found = Verified(0, 0, [])
+    for stream in streams or (None,):
+        with bar() as shown:
+            task = shown.add_task("verify" if stream is None else f"verify {stream}", total=None)
+            events, number, broken = trail.verification(stream, partial(_told, shown, task))
+        found = Verified(found.events + events, found.streams + number, [*found.broken, *broken])
+    return found
+
+
+def _told(shown: Progress, task: TaskID, done: int, total: int) -> None:
+    shown.update(task, completed=done, total=total)
 
 
 def _refuse_unknown(sink: DatabaseAuditSink, streams: Sequence[str], checkpoints: Iterable[Checkpoint]) -> None:
@@ -202,14 +244,3 @@ def _row(one: StoredEvent) -> tuple[Any, ...]:
     occurred, type, facts = event_row(one)
     place = "" if one.stream is None else f"{one.stream}:{one.seq}"
     return occurred, type, one.event.subject_ref, one.event.entry_id, place, facts
-
-
-def _count(things: Sequence[Any], noun: str) -> str:
-    return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
-
-
-def _cursor(text: str) -> Cursor:
-    cursor = cursor_of(text)
-    if cursor is None:
-        raise WrongUsage(f"{text!r} is no cursor; take the one that a page named")
-    return cursor

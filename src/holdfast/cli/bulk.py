@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import click
 
-from holdfast.cli.confirm import agreed, counted, dry_run_option, yes_option
-from holdfast.cli.exits import ExitCode, Failed, NotFound
+from holdfast.cli.answers import server_reason_option
+from holdfast.cli.confirm import agreed, counted, dry_run_option, is_somebody_there, yes_option
+from holdfast.cli.exits import ExitCode, Failed, NotFound, WrongUsage
 from holdfast.cli.filters import by_option, json_option, letter_filters, words
 from holdfast.cli.output import Column, document, facts, heading, note, say, table
 from holdfast.cli.progress import follow
@@ -23,6 +24,10 @@ _OPERATIONS: Final = (
     Column("age", right=True), Column("by", gives=True),
 )  # fmt: skip
 _REPLAYS: Final = frozenset({BulkAction.REPLAY, BulkAction.FORCE_REPLAY})
+_WAITS: Final = {
+    True: "without --app it waits for a worker of the program",
+    False: "the server and its workers carry it out",
+}
 _QUESTIONS: Final = {
     BulkAction.REPLAY: "Replay {}?",
     BulkAction.FORCE_REPLAY: "Replay {} with a new budget of attempts?",
@@ -124,11 +129,12 @@ def run(session: Session, id: str, as_json: bool) -> int:
 
 @bulk.command("abort")
 @click.argument("id")
+@server_reason_option
 @by_option
 @json_option
 @store_options
 @pass_session
-def abort(session: Session, id: str, by: str, as_json: bool) -> None:
+def abort(session: Session, id: str, reason: str, by: str, as_json: bool) -> None:
     """Stop an operation. What was done stays done."""
     found = _find(session, id)
     if not session.letters.bulk.abort(id, by=by):
@@ -155,6 +161,8 @@ def _start(
         return ExitCode.OK
     if not as_json:
         _show_preview(session, preview, where)
+    if session.remote is not None and not reason.strip() and not dry_run and (yes or is_somebody_there()):
+        raise WrongUsage("a server wants to know why: --reason TEXT")
     if not preview.total or not agreed(_QUESTIONS[action].format(counted(preview.total)), yes=yes, dry_run=dry_run):
         if as_json:
             document({"action": action, "filter": where, "started": None, **plain(preview)})
@@ -173,12 +181,9 @@ def _start(
 
 def _follow(session: Session, begun: BulkProgress, as_json: bool) -> int:
     """See the operation through to its end; the exit code that it means."""
-    runs_here = session.has_app or begun.action not in _REPLAYS
+    runs_here = session.remote is None and (session.has_app or begun.action not in _REPLAYS)
     if not runs_here and not begun.is_over:
-        note(
-            f"watching {begun.id}: without --app it waits for a worker of the program. "
-            "Ctrl-C stops watching, not the operation"
-        )
+        note(f"watching {begun.id}: {_WAITS[session.remote is None]}. Ctrl-C stops watching, not the operation")
     ended = follow(session.letters.bulk, begun, runs_here=runs_here)
     _show(ended, as_json)
     if not ended.is_over:

@@ -21,12 +21,17 @@ def agreed(question: str, *, yes: bool, dry_run: bool) -> bool:
     """
     if yes and not dry_run:
         return True
-    if not dry_run and sys.stdin.isatty() and sys.stderr.isatty():
+    if not dry_run and is_somebody_there():
         if click.confirm(question, err=True):
             return True
         raise Declined("nothing was done")
     note("dry run: nothing was done; --yes does it")
     return False
+
+
+def is_somebody_there() -> bool:
+    """Whether there is a person who could be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def counted(number: int, what: str = "letter") -> str:

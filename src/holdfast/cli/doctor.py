@@ -9,7 +9,7 @@ from holdfast.cli.filters import json_option
 from holdfast.cli.output import Column, document, heading, note, say, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.doctor.examine import Diagnosis, examine
-from holdfast.doctor.rules import RULES, Severity
+from holdfast.doctor.rules import RULES, Finding, Rule, Severity
 from holdfast.errors import ConfigurationError
 
 
@@ -25,13 +25,13 @@ def doctor(session: Session, ignore: tuple[str, ...], policies: bool, strict: bo
     """Say what is wrong, and what to do; exit code 1 if anything is.
 
     With --app the program's guards, tasks and operations are looked at as well: retries at two layers, limits that
-    outlive their callers, dead letters that nobody can replay. Nothing is changed.
+    outlive their callers, dead letters that nobody can replay. A server looks at those of its own. Nothing is changed.
     """
     if rules:
         _list_rules(as_json)
         return ExitCode.OK
     try:
-        diagnosis = examine(session.hold(), ignore=ignore, policies_only=policies)
+        diagnosis = _examined(session, ignore, policies)
     except ConfigurationError as error:
         raise WrongUsage(str(error)) from error
     bad = {Severity.ERROR, Severity.WARNING} if strict else {Severity.ERROR}
@@ -49,6 +49,22 @@ def doctor(session: Session, ignore: tuple[str, ...], policies: bool, strict: bo
         heading("")
     say(_summary(diagnosis))
     return ExitCode.FAILED if failed else ExitCode.OK
+
+
+def _examined(session: Session, ignore: tuple[str, ...], policies: bool) -> Diagnosis:
+    """What was found here, or by a server, which looks at the policies of its own program."""
+    remote = session.remote
+    if remote is None:
+        return examine(session.hold(), ignore=ignore, policies_only=policies)
+    if policies:
+        raise WrongUsage(f"--policies needs the program itself, --app: {remote.url} is a server")
+    found = remote.get("/doctor", ignore=ignore or None, fresh=True)
+    return Diagnosis(tuple(map(_finding, found["findings"])), tuple(found["unseen"]))
+
+
+def _finding(told: dict[str, str]) -> Finding:
+    rule = Rule(told["rule"], told["name"], Severity(told["severity"]), told["why"])
+    return Finding(rule, told["where"], told["what"], told["fix"])
 
 
 def _summary(diagnosis: Diagnosis) -> str:

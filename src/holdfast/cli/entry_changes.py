@@ -10,6 +10,7 @@ from uuid import UUID
 
 import click
 
+from holdfast.cli.answers import server_reason_option
 from holdfast.cli.confirm import agreed, dry_run_option, yes_option
 from holdfast.cli.entries import ENTRY_ID, entry_filters, find_entry
 from holdfast.cli.exits import ExitCode, Failed, WrongUsage
@@ -40,6 +41,8 @@ class Change:
     """What `find` is asked for, the sources apart."""
     refuses: Callable[[OutboxEntry], str | None] = lambda entry: None
     """Why it cannot be done to an entry in one of the sources."""
+    matching: Callable[[dict[str, Any], Outcome, Callable[[int], None]], None] | None = None
+    """How a server does it to all that match a filter, if it can."""
     needs_program: bool = True
     """Whether only a program that knows the operation can say what else belongs to it."""
 
@@ -52,6 +55,7 @@ def _changes(command: Callable[..., Any]) -> Callable[..., Any]:
         json_option,
         dry_run_option,
         yes_option,
+        server_reason_option,
         click.option("--all", "everything", is_flag=True, help="All of them, if there is no filter."),
         entry_filters,
         click.argument("ids", type=ENTRY_ID, metavar="[ID...]", nargs=-1),
@@ -68,7 +72,9 @@ def requeue(session: Session, ids: Sequence[UUID], where: dict[str, Any], **opti
     Those that are named go back together or not at all. Otherwise all go that match a filter, or --all: it shows how
     many there are, and asks where there is somebody to ask; elsewhere --yes does it.
     """
-    change = Change("requeue", "requeued", REQUEUE.sources, session.outbox.requeue)
+    outbox = session.outbox
+    at_once = None if session.remote is None else outbox.requeue_matching  # type: ignore[attr-defined]  # a RemoteOutbox
+    change = Change("requeue", "requeued", REQUEUE.sources, outbox.requeue, matching=at_once)
     return change_entries(session, change, ids, where, **options)
 
 
@@ -135,9 +141,10 @@ def change_entries(
     yes: bool,
     dry_run: bool,
     as_json: bool,
+    reason: str = "",
     filtered: bool = False,
 ) -> int:
-    """Do it to those that are named, or match a filter; the exit code."""
+    """Do it to those that are named, or match a filter; the exit code. The reason is for a server."""
     has_filter = bool(where) or filtered
     if [bool(ids), has_filter, everything].count(True) != 1:
         raise WrongUsage(f"say what to {change.verb}: ids, or a filter, or --all")
@@ -185,7 +192,7 @@ def _change_matching(
     outcome = Outcome(len(ids))
     has_begun = bool(ids) and agreed(f"{change.verb.capitalize()} {_entries(len(ids))}?", yes=yes, dry_run=dry_run)
     if has_begun:
-        _work(change, ids, outcome)
+        _work(change, ids, where, outcome)
     return _tell(change, outcome, has_begun=has_begun, as_json=as_json)
 
 
@@ -196,11 +203,18 @@ def _refuse_unknown(session: Session, change: Change, operations: Collection[str
             raise Failed(f"nobody here knows operation {name!r}; give --app of the program that calls it")
 
 
-def _work(change: Change, ids: Sequence[UUID], outcome: Outcome) -> None:
+def _work(change: Change, ids: Sequence[UUID], where: dict[str, Any], outcome: Outcome) -> None:
     with bar() as shown:
         task = shown.add_task(change.verb, total=len(ids))
+
+        def told(seen: int) -> None:
+            shown.update(task, completed=seen)
+
         try:
-            change_many(change.act, ids, outcome, told=lambda seen: shown.update(task, completed=seen))
+            if change.matching is not None:
+                change.matching(where, outcome, told)
+            else:
+                change_many(change.act, ids, outcome, told=told)
         except KeyboardInterrupt:
             outcome.is_interrupted = True
 

@@ -27,7 +27,9 @@ MEANINGS: Final = {
     ExitCode.OK: "ok",
     ExitCode.FAILED: "something was refused or failed, for instance a replay",
     ExitCode.USAGE: "wrong usage: nothing was done",
-    ExitCode.NOT_FOUND: "no such letter, entry, saga, workflow, breaker, operation, user or token",
+    ExitCode.NOT_FOUND: (
+        "there is no such thing: letter, entry, saga, workflow, breaker, guard, pool, worker, operation, user, token…"
+    ),
     ExitCode.NO_STORE: "the store cannot be reached, or its schema is not current",
     ExitCode.ABORTED: "a confirmation was declined, or the user interrupted",
 }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from holdfast.cli.counting import outbox_facets
 from holdfast.cli.entries import abandoned, list_entries, scheduled, show
 from holdfast.cli.entry_changes import cancel, prune, requeue
 from holdfast.cli.queues import counts, pause, paused, resume
+from holdfast.cli.revealing import reveal_entry
 from holdfast.cli.session import InOrder, table_options
 from holdfast.cli.verifying import verify
 
@@ -21,6 +23,7 @@ def outbox() -> None:
 
 
 for command in (
-    counts, list_entries, show, abandoned, scheduled, verify, requeue, cancel, prune, pause, resume, paused,
+    counts, outbox_facets, list_entries, show, reveal_entry, abandoned, scheduled, verify, requeue, cancel, prune,
+    pause, resume, paused,
 ):  # fmt: skip
     outbox.add_command(command)

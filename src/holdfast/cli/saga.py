@@ -9,14 +9,19 @@ from uuid import UUID
 
 import click
 
+from holdfast.cli.answers import after_option, limit_option, server_reason_option
+from holdfast.cli.counting import saga_facets
 from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import json_option
 from holdfast.cli.output import Column, document, facts, heading, note, say, table
-from holdfast.cli.session import Session, pass_session, table_options
+from holdfast.cli.revealing import reveal_saga
+from holdfast.cli.session import InOrder, Session, pass_session, table_options
 from holdfast.cli.times import ago, stamp
+from holdfast.cli.trail import cursor_given
 from holdfast.machine.saga import CANCELLED, SagaState
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.sagas.sagas import SagaRun, Sagas
+from holdfast.views.audit import cursor_text
 from holdfast.views.sagas import call_document, saga_document
 
 _SAGAS: Final = (
@@ -33,7 +38,7 @@ STATES: Final = [str(state) for state in SagaState]
 _UNTOUCHED: Final = ("waiting", "skipped")
 
 
-@click.group()
+@click.group(cls=InOrder)
 @table_options
 def saga() -> None:
     """Sagas: see them, cancel them, help those that are stuck."""
@@ -43,22 +48,41 @@ def saga() -> None:
 @click.option("--state", type=click.Choice(STATES), metavar="STATE", help="One of the five states.")
 @click.option("--definition", metavar="NAME")
 @click.option("--subject", metavar="ID")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N")
+@limit_option
+@after_option
 @json_option
 @table_options
 @pass_session
 def list_sagas(
-    session: Session, state: str | None, definition: str | None, subject: str | None, limit: int, as_json: bool
+    session: Session,
+    state: str | None,
+    definition: str | None,
+    subject: str | None,
+    limit: int,
+    after: str | None,
+    as_json: bool,
 ) -> None:
-    """Show sagas, the oldest first."""
-    found = session.sagas.find(state=state, definition=definition, subject_id=subject, limit=limit)
+    """Show sagas, the newest first."""
+    cursor = None if after is None else cursor_given(after)
+    found: list[SagaRun] = []
+    while len(found) < limit:  # a part is searched at a time
+        more = session.sagas.search(
+            state=state, definition=definition, subject_id=subject, limit=limit - len(found), after=cursor
+        )
+        found, cursor = [*found, *more.sagas], more.after
+        if cursor is None:
+            break
+    following = None if cursor is None else cursor_text(cursor)
     if as_json:
-        document({"sagas": [saga_document(run, session.sagas) for run in found]})
-    elif found:
+        document({"sagas": [saga_document(run, session.sagas) for run in found], "next": following})
+        return
+    if found:
         now = session.now()
         table(_SAGAS, [_row(run, now) for run in found])
     else:
         note("no sagas match")
+    if following is not None:
+        note(f"there are more: --after {following}")
 
 
 @saga.command()
@@ -123,16 +147,21 @@ def resume(session: Session, id: str, as_json: bool) -> None:
 @saga.command()
 @click.argument("id")
 @click.argument("step")
+@server_reason_option
 @json_option
 @table_options
 @pass_session
-def resolve(session: Session, id: str, step: str, as_json: bool) -> None:
+def resolve(session: Session, id: str, step: str, reason: str, as_json: bool) -> None:
     """Say that what a stuck saga gave up in STEP was done by hand."""
     sagas = session.sagas
     run = _known(sagas, id)
     if not sagas.resolve(run.saga_id, step):
         raise Failed(f"saga {id} has given up nothing in step {step!r}")
     _tell(sagas, id, as_json)
+
+
+saga.add_command(saga_facets)
+saga.add_command(reveal_saga)
 
 
 def _find(sagas: Sagas, id: str) -> SagaRun:

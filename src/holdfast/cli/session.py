@@ -13,8 +13,9 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+from holdfast.cli.api import TOKEN, Api
 from holdfast.cli.exits import NoStore, WrongUsage
-from holdfast.cli.remote import TOKEN, Remote, is_remote
+from holdfast.cli.remote import Remote, is_remote
 from holdfast.errors import ConfigurationError, PolicyError
 from holdfast.store.codec import instant
 
@@ -59,12 +60,18 @@ class Session:
         self._hold: Holdfast | None = None
         self._mounted: Mounted | None = None
         self._remote: Remote | None = None
+        self._api: Api | None = None
         self._is_there = False
 
     @property
     def has_app(self) -> bool:
         """Whether the program's functions and handlers are here, so that letters can be replayed."""
         return self._source()[1] is not None
+
+    @property
+    def has_program(self) -> bool:
+        """Whether what needs the program's functions can be asked for: here, or of a server, which says so if not."""
+        return self.remote is not None or self.has_app
 
     def hold(self, *, create: bool = False) -> Holdfast:
         """The Holdfast on the shared store. `create`: a SQLite file that is not there may be made.
@@ -89,6 +96,20 @@ class Session:
         if self._remote is None and app is None and is_remote(url or ""):
             self._remote = Remote(url or "", self._token())
         return self._remote
+
+    @property
+    def api(self) -> Api:
+        """The API: of the server that the URL names, or in this process, on the store. Raises what `hold` raises."""
+        if self._api is None:
+            self._api = self.remote or self._here()
+        return self._api
+
+    def _here(self) -> Api:
+        from holdfast.cli.filters import os_user
+        from holdfast.cli.here import Here
+
+        by: str | None = click.get_current_context().params.get("by")
+        return Here(self.hold(), os_user() if by is None else by, has_program=self.has_app)
 
     @property
     def letters(self) -> Letters:
@@ -119,6 +140,8 @@ class Session:
     def _parts(self) -> Works | Mounted:
         if self.prefix is None:
             return self.works
+        if self.remote is not None:
+            raise WrongUsage(f"--prefix needs the database itself: {self.remote.url} is a server")
         if self._mounted is None:
             from holdfast.cli.mounted import open_mounted
 
@@ -269,7 +292,7 @@ def _load(app: str) -> Holdfast:
 
 
 def _elsewhere(remote: Remote) -> Holdfast:
-    from holdfast.cli.remote_parts import RemoteHold
+    from holdfast.cli.elsewhere.hold import RemoteHold
 
     return cast("Holdfast", RemoteHold(remote))  # what it has not got, it says
 

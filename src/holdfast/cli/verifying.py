@@ -9,6 +9,7 @@ from uuid import UUID
 
 import click
 
+from holdfast.cli.answers import server_reason_option
 from holdfast.cli.confirm import dry_run_option, yes_option
 from holdfast.cli.entries import ENTRY_ID, entry_filters, limit_option, show_all
 from holdfast.cli.entry_changes import Change, change_entries
@@ -32,6 +33,7 @@ _COLUMNS: Final = (
 @entry_filters
 @click.option("--all", "everything", is_flag=True, help="Ask again about all that are denied or given up.")
 @limit_option
+@server_reason_option
 @yes_option
 @dry_run_option
 @json_option
@@ -43,6 +45,7 @@ def verify(
     where: dict[str, Any],
     everything: bool,
     limit: int,
+    reason: str,
     yes: bool,
     dry_run: bool,
     as_json: bool,

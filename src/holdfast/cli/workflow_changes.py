@@ -11,10 +11,10 @@ from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import document, note, say
 from holdfast.cli.session import Session, pass_session, store_options
-from holdfast.cli.workflow_rows import arguments_of, find_record, find_workflow, json_of
+from holdfast.cli.workflow_rows import arguments_of, find_record, json_of, row_document
 from holdfast.cli.workflow_watch import follow
 from holdfast.errors import TaskError, WorkflowNotFoundError
-from holdfast.views.workflows import workflow_document
+from holdfast.machine.workflow import WorkflowStatus
 from holdfast.workflows.signals import APPROVAL
 
 _name_option: Final = click.option(
@@ -37,9 +37,9 @@ _comment_option: Final = click.option("--comment", metavar="TEXT", help="What th
 def start(session: Session, name: str, given: str, key: str | None, watches: bool, as_json: bool) -> int | None:
     """Start a workflow by its name.
 
-    Needs --app: the program has made it known with `hold.workflows.add`.
+    Needs --app, or a server that has the program, which has made it known with `hold.workflows.add`.
     """
-    if not session.has_app:
+    if not session.has_program:
         raise WrongUsage("to start a workflow its functions are needed: give --app of its program (or HOLDFAST_APP)")
     flows = session.hold(create=True).workflows
     if name not in flows.known:
@@ -51,7 +51,7 @@ def start(session: Session, name: str, given: str, key: str | None, watches: boo
         note(f"workflow {id} is started")
         return follow(session, id, as_json=as_json)
     if as_json:
-        document(workflow_document(find_workflow(session, id)))
+        document(row_document(session, id))
     else:
         say(f"workflow {id} is {find_record(session, id).status}")
     return None
@@ -61,13 +61,18 @@ def start(session: Session, name: str, given: str, key: str | None, watches: boo
 @click.argument("id")
 @click.argument("name")
 @click.option("--value", "given", default="null", metavar="JSON", help="What comes with it. [default: nothing]")
+@_stage_option
+@click.option("--key", metavar="KEY", help="Send it once: the same key again changes nothing.")
 @json_option
 @store_options
 @pass_session
-def send_signal(session: Session, id: str, name: str, given: str, as_json: bool) -> None:
+def send_signal(
+    session: Session, id: str, name: str, given: str, stage: str | None, key: str | None, as_json: bool
+) -> None:
     """Send a signal to a workflow. It is kept until a stage waits for it."""
     value = json_of("--value", given)
-    _send(session, id, name, as_json, lambda: session.workflows.signal(id, name, value))
+    send = session.workflows.signal
+    _send(session, id, name, as_json, lambda: send(id, name, value, stage=stage, signal_id=key))
 
 
 @click.command()
@@ -127,22 +132,32 @@ def _send(session: Session, id: str, name: str, as_json: bool, send: Callable[[]
 
 @click.command()
 @click.argument("id")
+@click.option("--stage", "ref", metavar="NAME", help="End this stage only; what comes after it is halted.")
 @click.option("--reason", default="canceled", metavar="TEXT")
 @by_option
 @json_option
 @store_options
 @pass_session
-def cancel(session: Session, id: str, reason: str, by: str, as_json: bool) -> None:
-    """End a workflow.
+def cancel(session: Session, id: str, ref: str | None, reason: str, by: str, as_json: bool) -> None:
+    """End a workflow, or one of its stages.
 
     What has not begun will not, and what is under way counts no more.
     """
-    before = find_workflow(session, id)
-    if before.status.is_complete:
-        raise Failed(f"workflow {id} is {before.status} already")
-    session.workflows.cancel(id, reason, by=by or "anonymous")
-    after = find_workflow(session, id)
-    if as_json:
-        document(workflow_document(after))
+    before = WorkflowStatus(find_record(session, id).status)
+    if before.is_complete:
+        raise Failed(f"workflow {id} is {before} already")
+    if ref is None:
+        session.workflows.cancel(id, reason, by=by or "anonymous")
     else:
-        say(f"workflow {id} is {after.status}")
+        _cancel_stage(session, id, ref, by or "anonymous")
+    if as_json:
+        document(row_document(session, id))
+    else:
+        say(f"workflow {id} is {find_record(session, id).status}")
+
+
+def _cancel_stage(session: Session, id: str, ref: str, by: str) -> None:
+    try:
+        session.workflows.cancel_stage(id, ref, by=by)
+    except WorkflowNotFoundError as error:
+        raise NotFound(str(error)) from None

@@ -11,10 +11,9 @@ from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import Column, document, facts, heading, note, say, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import ago
-from holdfast.cli.workflow_rows import arguments_of, find_record, find_workflow, json_of
+from holdfast.cli.workflow_rows import arguments_of, find_record, json_of, row_document
 from holdfast.errors import TaskError, WorkflowDefinitionError, WorkflowNotFoundError
 from holdfast.views.plain import plain
-from holdfast.views.workflows import workflow_document
 
 _STRANDED: Final = (
     Column("workflow"), Column("name", gives=True), Column("stage", gives=True), Column("for", right=True),
@@ -98,6 +97,6 @@ def fork(
     except (TaskError, WorkflowDefinitionError) as error:
         raise Failed(str(error)) from None
     if as_json:
-        document(workflow_document(find_workflow(session, made.id)))
+        document(row_document(session, made.id))
     else:
         say(f"workflow {made.id} is {made.status}")

@@ -11,9 +11,8 @@ from holdfast.cli.exits import NotFound
 from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import document, say
 from holdfast.cli.session import Session, pass_session, store_options
-from holdfast.cli.workflow_rows import find_record, find_workflow
+from holdfast.cli.workflow_rows import find_record, row_document
 from holdfast.errors import WorkflowNotFoundError
-from holdfast.views.workflows import workflow_document
 
 _code_option: Final = click.option(
     "--code-version", "code", metavar="VERSION", help="Let workers that serve this version of the code run it."
@@ -96,8 +95,7 @@ def _do(session: Session, id: str, as_json: bool, act: Callable[..., Any], *args
         act(id, *args, **facts)
     except WorkflowNotFoundError as error:
         raise NotFound(str(error)) from None
-    after = find_workflow(session, id)
     if as_json:
-        document(workflow_document(after))
+        document(row_document(session, id))
     else:
-        say(f"workflow {id} is {after.status}")
+        say(f"workflow {id} is {find_record(session, id).status}")

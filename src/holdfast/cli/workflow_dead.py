@@ -10,6 +10,7 @@ from holdfast.cli.confirm import agreed, counted, yes_option
 from holdfast.cli.exits import NotFound, WrongUsage
 from holdfast.cli.filters import json_option
 from holdfast.cli.output import Column, document, facts, note, say, table
+from holdfast.cli.revealing import reveal_dead
 from holdfast.cli.session import InOrder, Session, pass_session, store_options
 from holdfast.errors import DeadLetterError
 from holdfast.views.plain import iso, masked
@@ -98,6 +99,9 @@ def discard(session: Session, ids: tuple[str, ...], yes: bool, as_json: bool) ->
     for id in gone:
         session.workflows.dead.discard(id)
     _done("discarded", gone, as_json)
+
+
+dead.add_command(reveal_dead)
 
 
 def _found(session: Session, id: str) -> DeadItem:

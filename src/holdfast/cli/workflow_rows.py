@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from holdfast.cli.answers import moment
+from holdfast.cli.api import part
 from holdfast.cli.exits import NotFound, WrongUsage
 from holdfast.cli.output import Column
 from holdfast.cli.session import Session
 from holdfast.cli.times import until
 from holdfast.errors import WorkflowNotFoundError
-from holdfast.machine.workflow import COMPLETE
+from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.views.plain import iso, masked, plain
-from holdfast.views.workflows import Awaits, Work, awaited, by_stage, ended_because, trouble_of
+from holdfast.views.workflows import Awaits, awaited, by_stage, ended_because, trouble_of
 from holdfast.workflows.history import LogEntry
 from holdfast.workflows.lengths import took
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.records import WorkflowRecord
-from holdfast.workflows.stage import StageExecution
 
 STAGES: Final = (
     Column("stage", gives=True), Column("status"), Column("took", right=True),
@@ -32,6 +33,7 @@ LOG: Final = (
     Column("stage", gives=True),
     Column("facts", gives=True),
 )
+_MOST_STRANDED: Final = 1000
 
 
 def json_of(option: str, text: str) -> Any:
@@ -77,26 +79,74 @@ def log_row(entry: LogEntry) -> Sequence[Any]:
     return entry.seq, iso(entry.at)[11:23], entry.type, entry.stage, ", ".join(said)
 
 
-def work_of(session: Session, id: str) -> Work:
-    """What is to be done for a workflow, by stage."""
-    return by_stage(session.workflows.work(id))
+class StageLine(NamedTuple):
+    """How a stage stands. `note` is why it ended so, or its last error; `stranded` says why nobody can take it."""
+
+    ref: str
+    status: WorkflowStatus
+    start_time: datetime | None
+    end_time: datetime | None
+    attempts: int
+    incarnation: int
+    waits: Awaits | None
+    stranded: str
+    note: str
 
 
-def stage_row(stage: StageExecution, work: Work, now: datetime, stranded: Mapping[str, str] = {}) -> Sequence[Any]:
+def lines_of(session: Session, workflow: Workflow, now: datetime) -> dict[str, StageLine]:
+    """How the stages of a workflow stand, by name."""
+    if session.remote is not None:
+        stages = session.remote.get(f"/workflows/{part(workflow.id)}")["stages"]
+        return {one["ref"]: line_told(one) for one in stages}
+    work = by_stage(session.workflows.work(workflow.id))
+    stuck = {one.stage: one.reason for one in session.workflows.stranded(workflow.id, limit=_MOST_STRANDED)}
+    return {
+        stage.ref_id: StageLine(
+            stage.ref_id, stage.status, stage.start_time, stage.end_time,
+            max((task.attempt for task in stage.tasks), default=0), stage.incarnation,
+            awaited(stage, work.get(stage.ref_id, ()), now), stuck.get(stage.ref_id, ""),
+            ended_because(stage) if stage.status in COMPLETE else trouble_of(stage),
+        )
+        for stage in workflow.stages
+    }  # fmt: skip
+
+
+def line_told(document: Mapping[str, Any]) -> StageLine:
+    """The same, as the API tells it of a stage."""
+    waits = document["waits"]
+    awaits = None if waits is None else Awaits(waits["kind"], waits["words"], moment(waits["due_at"]))
+    return StageLine(
+        document["ref"], WorkflowStatus(document["status"]), moment(document["start_time"]),
+        moment(document["end_time"]), document["attempts"], document["incarnation"], awaits,
+        document["stranded"] or "", document["note"],
+    )  # fmt: skip
+
+
+def stage_row(line: StageLine, now: datetime) -> Sequence[Any]:
     """A stage's line in a table."""
-    tries = max((task.attempt for task in stage.tasks), default=0)
-    return stage.ref_id, stage.status, stage_took(stage, now), tries or "", stage_note(stage, work, now, stranded)
+    return line.ref, line.status, stage_took(line, now), line.attempts or "", stage_note(line, now)
 
 
-def stage_note(stage: StageExecution, work: Work, now: datetime, stranded: Mapping[str, str] = {}) -> str:
-    """What there is to say of a stage: why it ended so, or what it waits for; `stranded` says for whom in vain."""
-    if stage.status in COMPLETE:
-        return ended_because(stage)
-    waits = awaited(stage, work.get(stage.ref_id, ()), now)
-    said = ["" if waits is None else _words(waits, now), stranded.get(stage.ref_id, ""), trouble_of(stage)]
-    if stage.incarnation > 1:
-        said.insert(0, f"incarnation {stage.incarnation}")
+def stage_note(line: StageLine, now: datetime) -> str:
+    """What there is to say of a stage: why it ended so, or what it waits for, and for whom in vain."""
+    if line.status in COMPLETE:
+        return line.note
+    said = ["" if line.waits is None else _words(line.waits, now), line.stranded, line.note]
+    if line.incarnation > 1:
+        said.insert(0, f"incarnation {line.incarnation}")
     return ", ".join(part for part in said if part)
+
+
+def stage_took(line: StageLine, now: datetime) -> str:
+    """How long it took, or has taken by now."""
+    return took(line.start_time, line.end_time, None if line.status in COMPLETE else now)
+
+
+def row_document(session: Session, id: str) -> dict[str, Any]:
+    """A workflow as a list has it, and as the API answers what is done to one."""
+    one = session.workflows.summary(id)
+    place = session.workflows.place(id) if one.status is WorkflowStatus.BUFFERED else None
+    return {**plain(one), "place": place, "cursor": one.cursor}
 
 
 def _words(waits: Awaits, now: datetime) -> str:
@@ -104,8 +154,3 @@ def _words(waits: Awaits, now: datetime) -> str:
         return waits.words
     left = until(waits.due_at, now)
     return f"again in {left}" if waits.kind == "attempt" else f"{waits.words}, {left} left"
-
-
-def stage_took(stage: StageExecution, now: datetime) -> str:
-    """How long it took, or has taken by now."""
-    return took(stage.start_time, stage.end_time, None if stage.status in COMPLETE else now)

@@ -12,6 +12,7 @@ import click
 from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import Column, document, facts, heading, note, say, table
+from holdfast.cli.revealing import reveal_schedule
 from holdfast.cli.session import InOrder, Session, pass_session, store_options
 from holdfast.cli.times import stamp, until
 from holdfast.cli.workflow_rows import LOG, json_of, log_row
@@ -52,9 +53,9 @@ def schedule() -> None:
 def add(session: Session, /, name: str, workflow: str, given: str, as_json: bool, by: str, **options: Any) -> None:
     """Make a schedule, or change the one of that name.
 
-    Needs --app: the program has made the workflow known with `hold.workflows.add`.
+    Needs --app, or a server that has the program, which has made the workflow known with `hold.workflows.add`.
     """
-    if not session.has_app:
+    if not session.has_program:
         raise WrongUsage("to schedule a workflow its functions are needed: give --app of its program (or HOLDFAST_APP)")
     flows = session.hold(create=True).workflows
     if workflow not in flows.known:
@@ -168,14 +169,17 @@ def delete(session: Session, name: str, by: str, as_json: bool) -> None:
 @store_options
 @pass_session
 def run(session: Session, name: str, by: str, as_json: bool) -> None:
-    """Start the workflow of a schedule now. Needs --app."""
-    if not session.has_app:
+    """Start the workflow of a schedule now. Needs --app, or a server that has the program."""
+    if not session.has_program:
         raise WrongUsage("to start a workflow its functions are needed: give --app of its program (or HOLDFAST_APP)")
     try:
         id = _found(name, session.workflows.schedules.run, by=by or "anonymous")
     except (TaskError, WorkflowDefinitionError) as error:
         raise Failed(str(error)) from None
     document({"name": name, "workflow": id}) if as_json else say(f"workflow {id} is started")
+
+
+schedule.add_command(reveal_schedule)
 
 
 def _found(name: str, act: Callable[..., Any], **facts: str) -> Any:

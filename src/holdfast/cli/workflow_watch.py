@@ -15,9 +15,9 @@ from rich.text import Text
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.output import STYLES, clean, document, say
 from holdfast.cli.session import Session, pass_session, store_options
-from holdfast.cli.workflow_rows import find_record, find_workflow, log_row, stage_row, work_of
+from holdfast.cli.workflow_rows import find_record, find_workflow, lines_of, log_row, stage_row
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
-from holdfast.views.workflows import Work, entry_document
+from holdfast.views.workflows import entry_document
 from holdfast.workflows.history import LogEntry
 from holdfast.workflows.lengths import took
 from holdfast.workflows.model import Workflow
@@ -94,12 +94,12 @@ def _line(entry: LogEntry) -> str:
 def _live(session: Session, id: str, console: Console) -> None:
     with Live(console=console, auto_refresh=False, transient=False) as live:
         for _ in _looks(session, id):
-            workflow, work = find_workflow(session, id), work_of(session, id)
-            live.update(_shown(session, workflow, work, console), refresh=True)
+            live.update(_shown(session, find_workflow(session, id), console), refresh=True)
 
 
-def _shown(session: Session, workflow: Workflow, work: Work, console: Console) -> Group:
+def _shown(session: Session, workflow: Workflow, console: Console) -> Group:
     now = session.now()
+    told = lines_of(session, workflow, now)
     ended = sum(stage.status in COMPLETE for stage in workflow.stages)
     length = took(workflow.start_time, workflow.end_time, None if workflow.status in COMPLETE else now)
     head = Text.assemble(
@@ -109,7 +109,7 @@ def _shown(session: Session, workflow: Workflow, work: Work, console: Console) -
     filled = _BAR * ended // max(1, len(workflow.stages))
     bar = Text.assemble(("━" * filled, "green"), ("━" * (_BAR - filled), "dim"))
     stages = _worth_seeing(workflow, max(1, console.height - _ROWS_AROUND))
-    rows = [[str(cell) for cell in stage_row(stage, work, now)] for stage in stages]
+    rows = [[str(cell) for cell in stage_row(told[stage.ref_id], now)] for stage in stages]
     widths = [max((len(row[at]) for row in rows), default=0) for at in range(3)]
     lines = [_stage_line(row, [min(widths[0], 30), *widths[1:]], console.width) for row in rows]
     left = len(workflow.stages) - len(stages)

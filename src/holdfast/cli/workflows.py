@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import click
 
+from holdfast.cli.answers import moment
+from holdfast.cli.api import part
 from holdfast.cli.exits import NotFound, WrongUsage
 from holdfast.cli.filters import json_option
 from holdfast.cli.output import Column, document, facts, heading, note, table
@@ -20,16 +22,16 @@ from holdfast.cli.workflow_rows import (
     STAGES,
     find_record,
     find_workflow,
+    line_told,
+    lines_of,
     log_row,
     stage_note,
     stage_row,
     stage_took,
-    work_of,
 )
-from holdfast.errors import WorkflowNotFoundError
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.views.plain import masked, plain
-from holdfast.views.workflows import entry_document, stage_document, workflow_document
+from holdfast.views.workflows import entry_document
 from holdfast.workflows.lengths import took
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.picture import picture
@@ -135,22 +137,18 @@ def show(session: Session, id: str, ref: str | None, seq: int | None, as_json: b
     if seq is not None:
         _show_past(session, id, seq, as_json)
         return
-    workflow = find_workflow(session, id)
     if ref is not None:
-        _show_stage(session, workflow, ref, as_json)
+        _show_stage(session, id, ref, as_json)
         return
     if as_json:
-        more = {"work": [plain(one) for one in session.workflows.work(id)], "place": session.workflows.place(id)}
-        document({**workflow_document(workflow), **more})
+        document(session.api.get(f"/workflows/{part(id)}"))
         return
-    now = session.now()
+    workflow, now = find_workflow(session, id), session.now()
     place = session.workflows.place(id)
     reason = session.workflows.record(id).reason if place is None else _waits(place, workflow.pipeline_config_id)
     facts([*_facts(workflow, reason, now), ("finalizers", finalizer_counts(session, id))])
     heading("stages")
-    work = work_of(session, id)
-    stuck = {one.stage: one.reason for one in session.workflows.stranded(id, limit=_MOST_STRANDED)}
-    table(STAGES, [stage_row(stage, work, now, stuck) for stage in workflow.stages])
+    table(STAGES, [stage_row(line, now) for line in lines_of(session, workflow, now).values()])
     if children := session.workflows.find(parent=id, limit=_MOST_CHILDREN):
         heading("workflows that it has started")
         table(_CHILDREN, [(one.id, one.name, one.status, ago(one.created_at, now), one.reason) for one in children])
@@ -196,17 +194,19 @@ def graph(session: Session, id: str, out: str | None) -> None:
     """
     workflow, now = find_workflow(session, id), session.now()
     if out is not None:
+        remote = session.remote
+        drawn = picture(workflow, now) if remote is None else remote.get(f"/workflows/{part(id)}/graph.svg")
         with click.open_file(out, "w", encoding="utf-8") as file:
-            file.write(picture(workflow, now))
+            file.write(drawn)
         if out != "-":
             note(f"wrote {out}")
         return
-    work = work_of(session, id)
+    told = lines_of(session, workflow, now)
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     rows = []
     for line in sketched(workflow):
         drawn = line.graph if encoding.startswith("utf") else plain_graph(line.graph)
-        cells = [""] * len(STAGES) if line.stage is None else stage_row(line.stage, work, now)
+        cells = [""] * len(STAGES) if line.stage is None else stage_row(told[line.stage.ref_id], now)
         rows.append((drawn, *cells))
     table(_GRAPH, rows)
 
@@ -258,36 +258,36 @@ def _paused(workflow: Workflow) -> str:
     return f"{held.paused_by}, {stamp(held.pause_time)}" + (f": {held.reason}" if held.reason else "")
 
 
-def _show_stage(session: Session, workflow: Workflow, ref: str, as_json: bool) -> None:
-    try:
-        stage = workflow.stage(ref)
-    except WorkflowNotFoundError as error:
-        raise NotFound(str(error)) from None
+def _show_stage(session: Session, id: str, ref: str, as_json: bool) -> None:
+    find_record(session, id)
+    found = session.api.get(f"/workflows/{part(id)}/stages/{part(ref)}")
     if as_json:
-        document(stage_document(stage))
+        document(found)
         return
-    now = session.now()
+    line, now = line_told(found), session.now()
     facts([
-        ("stage", stage.ref_id),
-        ("type", stage.type),
-        ("status", str(stage.status)),
-        ("note", stage_note(stage, work_of(session, workflow.id), now)),
-        ("after", ", ".join(sorted(stage.requisite_stage_ref_ids))),
-        ("join", str(stage.join_type) if len(stage.requisite_stage_ref_ids) > 1 else ""),
-        ("incarnation", str(stage.incarnation) if stage.incarnation > 1 else ""),
-        ("started", stamp(stage.start_time)),
-        ("ended", stamp(stage.end_time)),
-        ("took", stage_took(stage, now)),
-        ("context", masked(stage.context)),
-        ("outputs", masked(stage.outputs)),
+        ("stage", found["ref"]),
+        ("type", found["type"]),
+        ("status", found["status"]),
+        ("note", stage_note(line, now)),
+        ("after", ", ".join(found["after"])),
+        ("join", found["join_type"] if len(found["after"]) > 1 else ""),
+        ("incarnation", str(line.incarnation) if line.incarnation > 1 else ""),
+        ("started", stamp(line.start_time)),
+        ("ended", stamp(line.end_time)),
+        ("took", stage_took(line, now)),
+        ("context", found["context"]),
+        ("outputs", found["outputs"]),
     ])  # fmt: skip
     heading("tasks")
-    rows = []
-    for task in stage.tasks:
-        trouble = ": ".join(str(value) for value in task.task_exception_details.values())
-        length = took(task.start_time, task.end_time, None if task.status in COMPLETE else now)
-        rows.append((task.position, task.name, task.status, length, task.attempt or "", trouble))
-    table(_TASKS, rows)
+    table(_TASKS, [_task_row(one, now) for one in found["tasks"]])
+
+
+def _task_row(task: dict[str, Any], now: datetime) -> Sequence[Any]:
+    trouble = ": ".join(str(value) for value in task["task_exception_details"].values())
+    started, ended = moment(task["start_time"]), moment(task["end_time"])
+    length = took(started, ended, None if WorkflowStatus(task["status"]) in COMPLETE else now)
+    return task["position"], task["name"], task["status"], length, task["attempt"] or "", trouble
 
 
 def _show_past(session: Session, id: str, seq: int, as_json: bool) -> None:
