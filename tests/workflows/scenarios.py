@@ -193,12 +193,25 @@ def a_transaction_of_the_store(kit: WorkflowTestKit) -> Ends:
     return [(run.status, None)]
 
 
+def tasks_that_have_a_rate(kit: WorkflowTestKit) -> Ends:
+    kit.workflows.rates.limit_task("step", 1, per=60, burst=3)
+    kit.workflows.rates.limit_queue("default", 1, per=60)
+    run = started(kit, workflow(name="rated")(lambda: [step(1), step(2)]))
+    return [(S.SUCCEEDED, kit.finish(run))]
+
+
+def a_crowd_and_somebody_behind_it(kit: WorkflowTestKit) -> Ends:
+    wide = started(kit, workflow(name="wide")(lambda: [step(number) for number in range(12)]))  # more than are claimed
+    other = started(kit, workflow(name="other")(lambda: step(1)), key="order-8")
+    return [(S.SUCCEEDED, kit.finish(run)) for run in (wide, other)]
+
+
 SCENARIOS: dict[str, Callable[[WorkflowTestKit], Ends]] = {
     play.__name__: play
     for play in (
         a_diamond, a_timer_and_a_signal, a_signal_that_comes_early, a_pause_and_a_cancel, a_failure_that_is_retried,
         a_retry_after_a_while, a_dead_worker_is_buried, a_task_that_ends_its_program, a_workflow_that_was_deleted,
         a_message_that_nobody_can_handle, a_signal_too_many, several_starts_at_once,
-        a_transaction_of_the_store, *composed.SCENARIOS,
+        a_transaction_of_the_store, tasks_that_have_a_rate, a_crowd_and_somebody_behind_it, *composed.SCENARIOS,
     )
 }  # fmt: skip

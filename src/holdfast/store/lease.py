@@ -50,6 +50,18 @@ def release(store: Store, name: str, token: str) -> bool:
     return _as_holder(store, name, token, lambda held: evolve(held, holder=None, due_at=None))
 
 
+def move_end(store: Store, name: str, step: Callable[[int | None], int | None]) -> None:
+    """Move the end of a lease that nobody ever holds, as `step` says of the end that it has; None leaves it."""
+
+    def moved(found: LeaseRecord | None) -> LeaseRecord | None:
+        until = step(None if found is None else found.due_at)
+        if until is None:
+            return None
+        return LeaseRecord(name, 1, until, None, 1) if found is None else evolve(found, due_at=until)
+
+    change(store, LEASE, name, moved)
+
+
 def _as_holder(store: Store, name: str, token: str, step: Callable[[LeaseRecord], LeaseRecord]) -> bool:
     def decide(found: LeaseRecord | None) -> LeaseRecord | None:
         return step(found) if found is not None and found.holder == token else None

@@ -10,10 +10,8 @@ from datetime import timedelta
 from typing import Final
 
 from holdfast.machine.rate import Grant, Rate, grant
-from holdfast.store.change import change
-from holdfast.store.lease import LEASE, LeaseRecord
+from holdfast.store.lease import move_end
 from holdfast.store.port import Store
-from holdfast.store.record import evolve
 from holdfast.workflows.finalizing import PREFIX
 from holdfast.workflows.spans import seconds
 
@@ -82,25 +80,15 @@ class Rates:
     def _ask(self, name: str, wanted: int) -> Grant:
         answer = Grant(0, 0)
 
-        def decide(found: LeaseRecord | None) -> LeaseRecord | None:
+        def step(until: int | None) -> int | None:
             nonlocal answer
-            until = None if found is None else found.due_at
             answer = grant(self._limits[name], until, self._store.now(), wanted)
-            if not answer.calls:
-                return None
-            if found is None:
-                return LeaseRecord(name, 1, answer.until, None, answer.calls)
-            return evolve(found, due_at=answer.until, term=found.term + answer.calls)
+            return answer.until if answer.calls else None
 
-        change(self._store, LEASE, name, decide)
+        move_end(self._store, name, step)
         return answer
 
     def _return(self, name: str, number: int) -> None:
-        apart = self._limits[name].apart
-
-        def decide(found: LeaseRecord | None) -> LeaseRecord | None:
-            if found is None or found.due_at is None or number <= 0:
-                return None
-            return evolve(found, due_at=found.due_at - number * apart, term=found.term - number)
-
-        change(self._store, LEASE, name, decide)
+        back = max(0, number) * self._limits[name].apart
+        if back:
+            move_end(self._store, name, lambda until: None if until is None else until - back)
