@@ -18,6 +18,7 @@ import pytest
 from holdfast.core.clock import SYSTEM_CLOCK
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
+from holdfast.testing.clock import ManualClock
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.records import ITEM, KINDS, WORKER
 from holdfast.workflows.workflows import Workflows
@@ -169,6 +170,23 @@ def test_an_idle_worker_asks_at_most_once_a_second_and_has_no_row(flows: Workflo
     assert SYSTEM_CLOCK.monotonic() - clock < 60
     assert counted.calls.total() <= seconds, counted.calls
     assert store.page(WORKER) == []
+    worker.close()
+
+
+def test_a_worker_whose_work_is_done_looks_less_and_less_often_from_then_on(store: Store, clock: ManualClock) -> None:
+    counted = Counting(store)
+    quiet = Workflows(counted, clock=clock)
+    worker = quiet.worker()
+    shift, seconds = worker._shift, 0.0
+    with shift.hands.reserved():  # it has something to do
+        shift.look(woken=True)
+    while seconds < 13:
+        wait = shift.look()
+        clock.advance(wait)
+        if seconds < 3 <= seconds + wait:
+            counted.calls.clear()
+        seconds += wait
+    assert counted.calls.total() <= 10, counted.calls
     worker.close()
 
 

@@ -171,6 +171,7 @@ class Shift:
         self._postponed: list[ItemRecord] = []
         self._in_doubt = self._is_full = self._was_late = False
         self._beat_at = self._claim_at = self._tick_at = self._recover_at = self._prune_at = float("-inf")
+        self._looked_at = float("-inf")
         self._busy_at = self._clock.monotonic()
         self._pause_s = self._poll_s
 
@@ -193,7 +194,8 @@ class Shift:
             self._pause_s = self._poll_s
         if woken or at >= self._tick_at:
             self._tick_at = at + self._ticker.look()
-        if woken or self._is_full or at >= self._claim_at:
+        if woken or self._is_full or at >= self._claim_at or self._is_idle_since(at):
+            self._looked_at = at
             taken, first = self._claim()
             if taken and not self.hands.busy:
                 return 0.0
@@ -201,6 +203,10 @@ class Shift:
             self._claim_at = at + min(self._idle_s if self.hands.busy else self._pause_s, first)
             self._pause_s = self._poll_s if taken else min(self._idle_s, 2 * self._pause_s)
         return self._until(self._clock.monotonic())
+
+    def _is_idle_since(self, at: float) -> bool:
+        """Whether there is nothing to do, and the last look for something is as long ago as it should be then."""
+        return not self.hands.busy and at >= self._looked_at + self._pause_s
 
     def _until(self, at: float) -> float:
         due_in = max(0.001, min(self._claim_at, self._tick_at) - at)
