@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.errors import WorkflowDefinitionError
@@ -104,14 +105,18 @@ class Edges(NamedTuple):
 
     def counting(self, edge: Edge) -> Edges:
         """With one more stage that has ended."""
-        match edge:
-            case Edge.OPEN:
-                return Edges(self.total, self.open + 1, self.halted, self.dead)
-            case Edge.HALTED:
-                return Edges(self.total, self.open, self.halted + 1, self.dead)
-            case Edge.DEAD:
-                return Edges(self.total, self.open, self.halted, self.dead + 1)
+        total, open, halted, dead = self
+        if edge is Edge.OPEN:
+            return edges(total, open + 1, halted, dead)
+        if edge is Edge.HALTED:
+            return edges(total, open, halted + 1, dead)
+        if edge is Edge.DEAD:
+            return edges(total, open, halted, dead + 1)
         return self
+
+
+edges: Final = lru_cache(maxsize=1024)(Edges)
+"""The numbers of most stages are the same, and worth no object each."""
 
 
 class UpstreamLike(Protocol):

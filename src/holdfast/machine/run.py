@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from holdfast.errors import InvalidStateTransitionError
 from holdfast.machine import gates, instances
 from holdfast.machine.computed_status import failure_status
-from holdfast.machine.graph import Edge, Edges, JoinType, PredicatePhase, SkipCause, SplitType, edge_of, phase_of
+from holdfast.machine.graph import Edge, JoinType, PredicatePhase, SkipCause, SplitType, edge_of, edges, phase_of
 from holdfast.machine.jump import plan_jump
 from holdfast.machine.run_state import (
     Child,
@@ -319,7 +319,7 @@ class Advance:
                 stage.jumps, stage.told, stage.flawed = jumps, told, False
                 self.dropped.add(ref)
                 gates.announce(self, stage)
-            stage.edges, stage.fired = Edges(len(stage.plan.before)), 0
+            stage.edges, stage.fired = edges(len(stage.plan.before)), 0
         for ref in scope:
             stage = self.touch(ref)
             for name in stage.plan.before:
@@ -327,7 +327,7 @@ class Advance:
                     one = self.stage(name)
                     stage.edges = stage.edges.counting(edge_of(one, ref))
                     if ref in one.told:  # it has forgotten what it was told
-                        self.touch(name).told.remove(ref)
+                        self.touch(name).told = [name for name in one.told if name != ref]
         if halted:
             self.reweigh()
 
@@ -372,7 +372,7 @@ class Advance:
         plan = stage.plan
         stage.fired += 1
         self.run.live += stage.status is not S.BUFFERED
-        stage.status = moved(f"stage {plan.ref!r}", stage.status, S.RUNNING)
+        stage.status = moved("stage", stage.status, S.RUNNING, plan.ref)
         stage.started_at, stage.reason = self.now, None
         self.changed[plan.ref] = stage
         self.note("stage_started", plan.ref)
@@ -434,8 +434,10 @@ class Advance:
     def _close(self, stage: StageState) -> None:
         """A stage is over, and so is all that belongs to it."""
         cut = self.close_tasks(stage)
-        self.close_parts(stage)
-        self._clean_up(stage, cut)
+        if stage.plan.children or stage.spawned:
+            self.close_parts(stage)
+        if stage.finalizers:
+            self._clean_up(stage, cut)
         gates.announce(self, stage)
 
     def close_tasks(self, stage: StageState) -> int:
@@ -527,8 +529,8 @@ class Advance:
             task.status = S.RUNNING
         task.status = moved("task", task.status, status)
         task.ended_at = self.now
-        facts = {"task": stage.at, "status": status.value, "attempt": task.attempt}
-        self.note("task_ended", stage.plan.ref, **facts, **({} if status in SUCCESSFUL else _told(task.error)))
+        told = {} if status in SUCCESSFUL else _told(task.error)
+        self.note("task_ended", stage.plan.ref, task=stage.at, status=status._value_, attempt=task.attempt, **told)
 
     def _begin_children(self, stage: StageState, owner: Owner, part: Part) -> bool:
         refs = stage.plan.children.get(owner, ())
@@ -554,7 +556,7 @@ class Advance:
         """A stage has ended, with everything that belongs to it."""
         if stage.flawed and status is S.SUCCEEDED:
             status = S.FAILED_CONTINUE
-        stage.status = moved(f"stage {stage.plan.ref!r}", stage.status, status)
+        stage.status = moved("stage", stage.status, status, stage.plan.ref)
         stage.ended_at = self.now
         self.changed[stage.plan.ref] = stage
         self.run.live -= 1
@@ -562,7 +564,7 @@ class Advance:
             stage.activated = self.judge.branches(stage)
         if stage.plan.limit_s is not None:
             self.dropped.add(stage.plan.ref)
-        self.note("stage_ended", stage.plan.ref, status=status.value)
+        self.note("stage_ended", stage.plan.ref, status=status._value_)
         self._close(stage)
         if status in CONTINUABLE:
             gates.clear_region(self, stage)
@@ -578,7 +580,7 @@ class Advance:
             for ref in self.parts(stage.plan.ref):
                 part = self.touch(ref)
                 self.reset(part)
-                part.edges, part.fired, part.flawed = Edges(len(part.plan.before)), 0, False
+                part.edges, part.fired, part.flawed = edges(len(part.plan.before)), 0, False
             self.consider(stage)
         elif stage.edges.active == 0:
             self._pass_on(stage)

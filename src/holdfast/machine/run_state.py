@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from holdfast.machine.graph import Edges, JoinType, SplitType
+from holdfast.machine.graph import JoinType, SplitType, edges
 from holdfast.machine.workflow import WorkflowStatus
 
 S: Final = WorkflowStatus
@@ -147,7 +147,7 @@ class StageState:
         self.at = 0
         """The position of the task that is next, or under way."""
         self.tasks = [TaskState() for _ in plan.tasks]
-        self.edges = Edges(len(plan.before))
+        self.edges = edges(len(plan.before))
         self.fired = 0
         self.flawed = False
         """Whether a part of it has failed and was passed over."""
@@ -161,7 +161,7 @@ class StageState:
         self.resumes: str | None = None
         """A workflow that its last incarnation has started and that failed: it is to go on, in place of a new one."""
         self.jumps = 0
-        self.told: list[str] = []
+        self.told: Sequence[str] = ()
         """The stages after it that have counted an earlier incarnation, and do not count again."""
         self.unwanted = False
         """Whether somebody asked to skip it when its turn comes."""

@@ -82,10 +82,11 @@ TRANSITIONS: Final[Mapping[WorkflowStatus, frozenset[WorkflowStatus]]] = {
 """Where each state can go in one step. To stay is always allowed."""
 
 
-def moved(what: str, before: WorkflowStatus, after: WorkflowStatus) -> WorkflowStatus:
+def moved(what: str, before: WorkflowStatus, after: WorkflowStatus, ref: str | None = None) -> WorkflowStatus:
     """The new state. Raises InvalidStateTransitionError for one that cannot be reached from the old one."""
     if after is not before and after not in TRANSITIONS[before]:
-        raise InvalidStateTransitionError(what, before.value, after.value, sorted(s.value for s in TRANSITIONS[before]))
+        name = what if ref is None else f"{what} {ref!r}"
+        raise InvalidStateTransitionError(name, before.value, after.value, sorted(s.value for s in TRANSITIONS[before]))
     return after
 
 

@@ -117,24 +117,24 @@ def resolve(
     binding: Binding, inputs: Mapping[str, Any], outputs: Callable[[str], Any], context: Mapping[str, Any] = {}
 ) -> Any:
     """The value; `context` is the stage's own. Raises TaskError if what an earlier stage left has no such part."""
-    match binding:
-        case ["in", name]:
-            return inputs[name]
-        case ["own", key]:
-            return context.get(key)
-        case ["out", ref, *path]:
-            value = outputs(ref)
-            for key in path:
-                try:
-                    value = value[key]
-                except (LookupError, TypeError):
-                    raise TaskError(f"what stage {ref!r} left has no {key!r}") from None
-            return value
-        case ["list", items]:
-            return [resolve(item, inputs, outputs) for item in items]
-        case ["dict", items]:
-            return {key: resolve(item, inputs, outputs) for key, item in items.items()}
-    return binding[1]
+    kind, what = binding[0], binding[1]
+    if kind == "out":
+        value = outputs(what)
+        for key in binding[2:]:
+            try:
+                value = value[key]
+            except (LookupError, TypeError):
+                raise TaskError(f"what stage {what!r} left has no {key!r}") from None
+        return value
+    if kind == "in":
+        return inputs[what]
+    if kind == "own":
+        return context.get(what)
+    if kind == "list":
+        return [resolve(item, inputs, outputs, context) for item in what]
+    if kind == "dict":
+        return {key: resolve(item, inputs, outputs, context) for key, item in what.items()}
+    return what
 
 
 def _is_input(value: Any, inputs: Mapping[int, str]) -> bool:

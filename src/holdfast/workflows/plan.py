@@ -12,7 +12,7 @@ from holdfast.machine.instances import Stages, base_of
 from holdfast.machine.run import Instances, Owner, Plan, StagePlan, TaskPlan
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json
-from holdfast.workflows.binding import Binding
+from holdfast.workflows.binding import Binding, sources
 from holdfast.workflows.expressions import Expression
 
 _FLAGS: Final = (
@@ -26,6 +26,8 @@ class StageExtras(NamedTuple):
 
     args: list[Binding]
     kwargs: dict[str, Binding]
+    sources: tuple[str, ...]
+    """The stages that its arguments come from."""
     conditions: Mapping[str, Expression]
     """For each stage after it, what activates it."""
     enabled: bool | Expression
@@ -148,10 +150,11 @@ class _Kin:
 
 
 def _extras(stage: Mapping[str, Any]) -> StageExtras:
-    enabled = stage.get("enabled", True)
+    enabled, args, kwargs = stage.get("enabled", True), stage.get("args", []), stage.get("kwargs", {})
     return StageExtras(
-        args=stage.get("args", []),
-        kwargs=stage.get("kwargs", {}),
+        args=args,
+        kwargs=kwargs,
+        sources=tuple({ref: None for binding in (*args, *kwargs.values()) for ref in sources(binding)}),
         conditions={ref: Expression.parse(text) for ref, text in stage.get("conditions", {}).items()},
         enabled=Expression.parse(enabled) if isinstance(enabled, str) else bool(enabled),
         manual_skip=bool(stage.get("manual_skip", False)),

@@ -250,8 +250,8 @@ WAITING: Final = Kind("workflow_waiting", WaitingRecord, indexes=(Index(("pipeli
 SCHEDULE: Final = Kind("workflow_schedule", ScheduleRecord, indexes=(Index((), "due_at"),))
 
 _MORE: Final = (
-    "activated", "bad", "child", "children_left", "finalizers", "fired", "flawed", "good", "jumps", "keyed", "reason",
-    "resumes", "skip_cause", "spawned", "told", "unwanted",
+    "activated", "bad", "child", "children_left", "finalizers", "flawed", "good", "jumps", "keyed", "reason", "resumes",
+    "skip_cause", "spawned", "told", "unwanted", "wait",
 )  # fmt: skip
 """What is seldom other than it was at first."""
 KINDS: Final = (
@@ -259,18 +259,27 @@ KINDS: Final = (
     FINALIZER, SERVING, LEASE,
 )  # fmt: skip
 _more_of: Final = attrgetter(*_MORE)
+_NULL: Final = "null"
 
 
 def stage_text(stage: StageState) -> str:
     """The state of a stage as JSON; what is as it was at first is left out."""
     # Words of an enumeration are texts to JSON, too.
-    state: dict[str, Any] = {"v": 1, "part": stage.part, "at": stage.at, "edges": stage.edges}
-    state["tasks"] = [[t.status, t.attempt, t.started_at, t.ended_at, t.error] for t in stage.tasks]
-    if stage.wait is not None:
-        state["wait"] = stage.wait
     more = _more_of(stage)
-    if any(more):
-        state |= {name: value for name, value in zip(_MORE, more, strict=True) if value}
+    if not any(more):
+        total, open, halted, dead = stage.edges
+        tasks = [
+            f'["{t.status}",{t.attempt},{_NULL if t.started_at is None else t.started_at},'
+            f"{_NULL if t.ended_at is None else t.ended_at},{_NULL if t.error is None else plain_to_json(t.error)}]"
+            for t in stage.tasks
+        ]
+        return (
+            f'{{"v":1,"part":"{stage.part}","at":{stage.at},"edges":[{total},{open},{halted},{dead}],'
+            f'"fired":{stage.fired},"tasks":[{",".join(tasks)}]}}'
+        )
+    state: dict[str, Any] = {"v": 1, "part": stage.part, "at": stage.at, "edges": stage.edges, "fired": stage.fired}
+    state["tasks"] = [[t.status, t.attempt, t.started_at, t.ended_at, t.error] for t in stage.tasks]
+    state |= {name: value for name, value in zip(_MORE, more, strict=True) if value}
     return plain_to_json(state)
 
 
@@ -284,12 +293,13 @@ def stage_state(plan: StagePlan, record: StageRecord) -> StageState:
     if state["v"] != 1:
         raise WorkflowError(f"stage {record.id} is of a newer Holdfast (form {state['v']}); upgrade this program")
     stage.part, stage.at, stage.edges = Part(state["part"]), state["at"], Edges(*state["edges"])
-    if "wait" in state:
-        signal, seconds, calls, end = state["wait"]
-        stage.wait = Wait(signal, seconds, calls, None if end is None else WorkflowStatus(end))
+    stage.fired = state.get("fired", 0)
     for name in _MORE:
         if name in state:
             setattr(stage, name, state[name])
+    if stage.wait is not None:
+        signal, seconds, calls, end = stage.wait
+        stage.wait = Wait(signal, seconds, calls, None if end is None else WorkflowStatus(end))
     for task, (status, attempt, started_at, ended_at, error) in zip(stage.tasks, state["tasks"], strict=True):
         task.status, task.attempt, task.error = WorkflowStatus(status), attempt, error
         task.started_at, task.ended_at = started_at, ended_at

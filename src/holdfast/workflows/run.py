@@ -19,7 +19,6 @@ from holdfast.workflows.records import (
     ITEM,
     STAGE,
     WORKFLOW,
-    EventRecord,
     ItemRecord,
     StageRecord,
     WorkflowRecord,
@@ -32,6 +31,7 @@ from holdfast.workflows.records import (
 CAUSED_BY: Final = "caused_by"
 """In what is told of a workflow: where it comes from."""
 _TELLS_CAUSE: Final = f'"{CAUSED_BY}"'
+_NAME, _LIVE = WorkflowRecord._fields.index("name"), WorkflowRecord._fields.index("live")
 AHEAD: Final = 32
 """How many stages are read at once, if they are needed one after the other."""
 
@@ -51,13 +51,22 @@ class Run:
         self.about = record.about
         """JSON: what is told of it, to be stored with the next step."""
         self.is_new = is_new
-        self.knows_all = is_new
-        """Whether every stage that something has happened to is here: the others are as the definition says."""
-        self._stages = _Stages(self)
+        self._strict = strict
+        # Nothing here leads back to the run: what is done with goes at once, and not when Python looks for cycles.
+        self._stages = _Stages(blueprint, is_new)
         self._records: dict[str, StageRecord] = {}
         self._inputs: dict[str, Any] | None = None
         self._caused_by: Mapping[str, str] | None = None
-        self.judge = DataJudge(blueprint, lambda: self.inputs, self._found, strict=strict)
+        self._cause: str | None = None
+
+    @property
+    def judge(self) -> DataJudge:
+        return DataJudge(self.blueprint, self._given, self._found, strict=self._strict)
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether every stage that something has happened to is here: the others are as the definition says."""
+        return self._stages.knows_all
 
     @property
     def id(self) -> str:
@@ -86,7 +95,10 @@ class Run:
     @property
     def cause(self) -> str:
         """The id of what it follows from: its own, when nothing else is known."""
-        return self.caused_by.get(CAUSATION_FIELD) or self.id
+        found = self._cause
+        if found is None:
+            found = self._cause = self.caused_by.get(CAUSATION_FIELD) or self.id
+        return found
 
     def advance(self, now: int) -> Advance:
         """A step of the machine over the states that are here."""
@@ -110,9 +122,13 @@ class Run:
         found = self._records.get(ref)
         return 0 if found is None else found.version
 
-    def stored_stage(self, ref: str) -> StageRecord | None:
-        """A stage as it was stored last, if it was read or stored here."""
-        return self._records.get(ref)
+    @property
+    def stored_stages(self) -> Mapping[str, StageRecord]:
+        """The stages that were read or stored here, as they were stored last."""
+        return self._records
+
+    def _given(self) -> dict[str, Any]:
+        return self.inputs
 
     def _found(self, ref: str) -> StageState:
         try:
@@ -138,14 +154,6 @@ class Run:
                 near += more
         return list(lacking)
 
-    def fresh(self, ref: str) -> StageState:
-        """A stage that nothing has happened to."""
-        stage = StageState(self.blueprint.plan.stages[ref])
-        model = self.blueprint.extras[ref].model
-        if model is not None:
-            stage.context = dict(model.get("context") or {})
-        return stage
-
     def ids_of(self, refs: Iterable[str]) -> list[str]:
         return [f"{self.record.id}.{ref}" for ref in refs]
 
@@ -153,7 +161,7 @@ class Run:
         """States that were read; a stage that nothing has happened to has no record."""
         for ref, record in zip(refs, records, strict=True):
             if record is None:
-                self._stages[ref] = self.fresh(ref)
+                self._stages[ref] = _fresh(self.blueprint, ref)
             else:
                 self._records[ref] = record
                 self._stages[ref] = stage_state(self.blueprint.plan.stages[ref], record)
@@ -169,24 +177,27 @@ class Run:
     def changes(self, step: Advance) -> tuple[list[Change], WorkflowRecord, dict[str, StageRecord]]:
         """What is to be stored of a step, and the records as they will be then."""
         old, state = self.record, self.state
-        new = WorkflowRecord(
-            old.id, old.version + 1, old.due_at, state.status.value, old.name, old.application, old.definition,
-            old.queue, old.priority, old.pipeline, old.idempotency_key, old.parent, state.live, state.halts,
-            old.created_at, state.started_at, state.ended_at, state.reason, old.context, self.about,
-        )  # fmt: skip
+        id, version = old.id, old.version + 1
+        new = WORKFLOW.make((
+            id, version, old.due_at, state.status._value_, *old[_NAME:_LIVE], state.live, state.halts, old.created_at,
+            state.started_at, state.ended_at, state.reason, old.context, self.about,
+        ))  # fmt: skip
         changes: list[Change] = [Insert(WORKFLOW, new) if self.is_new else Swap(WORKFLOW, old, new)]
         records: dict[str, StageRecord] = {}
         for ref, stage in step.changed.items():
             before = self._records.get(ref)
-            records[ref] = after = StageRecord(
-                f"{old.id}.{ref}", 1 if before is None else before.version + 1, None, old.id, ref, stage.status.value,
-                stage.incarnation, stage.started_at, stage.ended_at, stage_text(stage), _text(stage.context),
-                _text(stage.outputs),
-            )  # fmt: skip
+            # What is as it was is handed on as it is: whoever writes it need not compare.
+            records[ref] = after = STAGE.make((
+                f"{id}.{ref}" if before is None else before.id, 1 if before is None else before.version + 1, None, id,
+                ref, stage.status._value_, stage.incarnation, stage.started_at, stage.ended_at, stage_text(stage),
+                plain_to_json(stage.context) if stage.context else "{}",
+                plain_to_json(stage.outputs) if stage.outputs else "{}",
+            ))  # fmt: skip
             changes.append(Insert(STAGE, after) if before is None else Swap(STAGE, before, after))
-        log = EventRecord(f"{old.id}.{new.version:09d}", 1, None, old.id, step.now, plain_to_json(step.events))
-        changes.append(Insert(EVENT, log))
-        changes += [self._finalize(step, cleanup) for cleanup in step.cleanups]
+        log = (f"{id}.{version:09d}", 1, None, id, step.now, plain_to_json(step.events))
+        changes.append(Insert(EVENT, EVENT.make(log)))
+        if step.cleanups:
+            changes += [self._finalize(step, cleanup) for cleanup in step.cleanups]
         return changes, new, records
 
     def _finalize(self, step: Advance, cleanup: Cleanup) -> Change:
@@ -205,18 +216,25 @@ class Run:
         self.is_new = False
 
 
-def _text(value: dict[str, Any]) -> str:
-    return plain_to_json(value) if value else "{}"
+def _fresh(blueprint: Blueprint, ref: str) -> StageState:
+    """A stage that nothing has happened to."""
+    stage = StageState(blueprint.plan.stages[ref])
+    model = blueprint.extras[ref].model
+    if model is not None:
+        stage.context = dict(model.get("context") or {})
+    return stage
 
 
 class _Stages(dict[str, StageState]):
-    """The states that are here. One that is not, and has no record, is made when somebody asks."""
+    """The states that are here. Where it `knows_all`, one that is not was never changed: it is made when somebody
+    asks."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, blueprint: Blueprint, knows_all: bool) -> None:
+        self._blueprint = blueprint
+        self.knows_all = knows_all
 
     def __missing__(self, ref: str) -> StageState:
-        if not self._run.knows_all:
+        if not self.knows_all:
             raise KeyError(ref)
-        stage = self[ref] = self._run.fresh(ref)
+        stage = self[ref] = _fresh(self._blueprint, ref)
         return stage

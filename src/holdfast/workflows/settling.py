@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -152,6 +152,10 @@ class Settling:
     def heard(self, workflow: str) -> None:
         """Somebody else in this process has changed a workflow: it is read before it is written again."""
         self._changed.append(workflow)
+
+    def __len__(self) -> int:
+        """How many settlements wait."""
+        return len(self._waiting)
 
     @property
     def waits(self) -> bool:
@@ -356,8 +360,10 @@ class Settling:
                     if one.item.kind == "run":
                         step.stage(one.item.ref).tasks[one.item.at].attempt = one.item.attempt
                     one.act(step)
-                    hold_back(self._store, run, step)
-                    changes += self._early_signal(run, step, before)
+                    if run.record.pipeline is not None:
+                        hold_back(self._store, run, step)
+                    if len(step.work) > before and step.work[-1].waits:
+                        changes += self._early_signal(run, step, before)
                     shared |= self._items(run, one.item, step.work[before:], now, changes, kept)
                 if step.cancels:  # nothing goes on
                     spared = {one.item.id for one in group}
@@ -378,11 +384,12 @@ class Settling:
                     raise
                 run = found
                 continue
-            if run.state.status.is_complete:
+            over = run.state.status in COMPLETE
+            if over:
                 changes += self._ending(run, step)
             more, record, records = run.changes(step)
             shared |= bool(step.cleanups)
-            return Prepared(run, step, changes + more, record, records, kept, shared, run.state.status.is_complete)
+            return Prepared(run, step, changes + more, record, records, kept, shared, over)
 
     def _items(
         self, run: Run, item: ItemRecord, works: Sequence[Work], now: int, changes: list[Change], kept: list[ItemRecord]
@@ -392,23 +399,25 @@ class Settling:
         if not works:
             changes.append(Delete(ITEM, item))
             return False
-        shared = False
-        taken = Counter(one.type for one in kept) if kept else Counter[str]()
-        taken[item.type] -= 1  # the one that is settled makes room
+        shared, held = False, run.state.status in HELD
+        taken = {item.type: -1}  # the one that is settled makes room
+        for one in kept:
+            taken[one.type] = taken.get(one.type, 0) + 1
         for number, work in enumerate(works):
-            type = "" if work.waits else run.blueprint.plan.stages[work.ref].tasks[work.at].type
-            held = run.state.status in HELD
-            mine = not held and work.delay is not None and work.delay <= 0 and self._room(type) > taken[type]
-            due = None if mine or work.delay is None else now + round(work.delay * 1e6)
-            taken[type] += mine
+            ref, at, delay = work.ref, work.at, work.delay
+            type = "" if work.waits else run.blueprint.plan.stages[ref].tasks[at].type
+            had = taken.get(type, 0)
+            mine = not held and delay is not None and delay <= 0 and self._room(type) > had
+            due = None if mine or delay is None else now + round(delay * 1e6)
+            taken[type] = had + mine
             shared |= not mine
-            again = number == 0 and (work.ref, work.at) == (item.ref, item.at)
-            next = ItemRecord(
+            again = number == 0 and ref == item.ref and at == item.at
+            next = ITEM.make((
                 item.id if number == 0 else new_record_id(now), item.version + 1 if number == 0 else 1,
                 None if held else due, item.queue, item.priority, work.kind, type, self._owner() if mine else None,
-                item.workflow, work.ref, run.stage(work.ref).incarnation, work.at,
-                item.attempt + work.costs if again else 1, 0, due if held else None, item.code,
-            )  # fmt: skip
+                item.workflow, ref, run.stage(ref).incarnation, at, item.attempt + work.costs if again else 1, 0,
+                due if held else None, item.code,
+            ))  # fmt: skip
             changes.append(Swap(ITEM, item, next) if number == 0 else Insert(ITEM, next))
             if mine:
                 kept.append(next)
@@ -416,8 +425,6 @@ class Settling:
 
     def _early_signal(self, run: Run, step: Advance, before: int) -> list[Change]:
         """A stage that has begun to wait goes on at once if what it waits for is here already."""
-        if len(step.work) == before or not step.work[-1].waits:
-            return []
         stage = run.stage(step.work[-1].ref)
         wait = stage.wait
         if wait is None or wait.signal is None:
@@ -459,16 +466,19 @@ def unreadable(id: str) -> LookupError:
 
 def in_order(changes: list[Change]) -> list[Change]:
     """Changes of several workflows by their form: what is of one form goes in one statement."""
-    return sorted(changes, key=_form)
+    forms: defaultdict[tuple[str, type[Change]], list[Change]] = defaultdict(list)
+    for change in changes:
+        forms[change.kind.name, type(change)].append(change)
+    return [change for form in sorted(forms, key=_form) for change in forms[form]]
 
 
-def _form(change: Change) -> tuple[str, str]:
-    return change.kind.name, type(change).__name__
+def _form(form: tuple[str, type[Change]]) -> tuple[str, str]:
+    return form[0], form[1].__name__
 
 
 def _is_over(run: Run, item: ItemRecord) -> bool:
     """Whether there is nothing to do any more in its workflow."""
-    return run.state.status.is_complete and item.kind != RETRY
+    return run.state.status in COMPLETE and item.kind != RETRY
 
 
 def _is_stale(item: ItemRecord, step: Advance) -> bool:

@@ -22,7 +22,7 @@ from holdfast.store.port import Store, Swap
 from holdfast.store.query import Condition, among, equal
 from holdfast.store.record import evolve
 from holdfast.workflows.beginning import First, Wanted
-from holdfast.workflows.binding import resolve, sources
+from holdfast.workflows.binding import resolve
 from holdfast.workflows.burial import MESSAGES
 from holdfast.workflows.calling import Breed, Call, Doable, described
 from holdfast.workflows.children import SubWorkflow, joining, offspring
@@ -394,7 +394,7 @@ class Shift:
 
     def _may_own(self) -> bool:
         """Whether new work may be ours. What waits in the store goes first, if there was no room for it."""
-        waits = self.looks or self.wake.is_set() or self._is_full
+        waits = self.looks or self._is_full or self.wake.is_set()
         return not waits and self.presence.is_lasting
 
     def _room(self, type: str) -> int:
@@ -546,8 +546,7 @@ class Shift:
     def _call(self, item: ItemRecord, run: Run) -> Call:
         extras = run.blueprint.extras[item.ref]
         args, kwargs = extras.args, extras.kwargs
-        needed = {ref for binding in (*args, *kwargs.values()) for ref in sources(binding)}
-        run.read(self._store, (item.ref, base_of(item.ref), *needed))
+        run.read(self._store, (item.ref, base_of(item.ref), *extras.sources))
 
         def left(ref: str) -> Any:
             return run.stage(ref).outputs.get("result")
