@@ -297,6 +297,17 @@ class Scope:
         self.clock = clock
 
 
+def impose(wanted: Deadline) -> ResilienceContext:
+    """Bound every guarded call from here on; for good, in a context of one's own. The context that says so."""
+    parent, clock = CURRENT.get(), wanted.clock
+    bound = wanted if parent is None else ambient_deadline(parent, clock).tighten(wanted.at)
+    outer = context_of(parent)
+    key = outer.operation_key if outer is not None else ""
+    made = ResilienceContext(key, bound) if outer is None else outer.tightened(bound)
+    CURRENT.set(new_link(Scope(key, clock), parent, made))
+    return made
+
+
 class deadline(ContextDecorator):  # reads as a verb: `with deadline(2.0):`
     """Bound every guarded call in a block: `with deadline(2.0): ...`, also `async with` and as a decorator.
 
@@ -324,15 +335,8 @@ class deadline(ContextDecorator):  # reads as a verb: `with deadline(2.0):`
         return cast("F", bounded)
 
     def __enter__(self) -> Deadline:
-        given, parent = self._given, CURRENT.get()
-        clock = given.clock if isinstance(given, Deadline) else self._clock
-        wanted = given if isinstance(given, Deadline) else Deadline.after(given, clock)
-        bound = ambient_deadline(parent, clock).tighten(wanted.at)
-        outer = context_of(parent)
-        key = outer.operation_key if outer is not None else ""
-        made = ResilienceContext(key, bound) if outer is None else outer.tightened(bound)
-        publish(new_link(Scope(key, clock), parent, made))
-        return bound
+        given = self._given
+        return impose(given if isinstance(given, Deadline) else Deadline.after(given, self._clock)).deadline
 
     def __exit__(self, *exc: object) -> None:
         # No token is kept: one object may be used in several tasks at once, each with a context of its own.

@@ -92,7 +92,7 @@ class _InlineThreads(Threads):
         super().__init__(name, idle_s)
         self._crew = crew
 
-    def run(self, work: Callable[[], None]) -> bool:
+    def run(self, work: Callable[[], None], *, patient: bool = False) -> bool:
         call = getattr(work, "__self__", None)
         self._crew.put(Piece(work, _nothing, call.context if isinstance(call, TaskCall) else None))
         return True

@@ -98,14 +98,16 @@ class TaskBulkheadManager:
         on_done: OnDone,
         timeout: float | None = None,
         circuit: TaskCircuit | None = None,
+        patient: bool = False,
     ) -> TaskCall:
         """Run a function and go on; `on_done` is called once with the result, when its slot is free again.
 
         It is called by whoever learns of the end, be it the thread that submits, and must be quick: the thread that
         ran the call takes the next one after it. The answer can be cancelled. With a circuit, the call asks it for a
-        permit when it has a slot, so what a full bulkhead refuses never takes a probe.
+        permit when it has a slot, so what a full bulkhead refuses never takes a probe. A `patient` one waits for a
+        thread of its type that is at work, and is to be hurried if that takes long.
         """
-        call = self._call(task_type, func, args, kwargs, timeout, on_done, circuit)
+        call = self._call(task_type, func, args, kwargs, timeout, on_done, circuit, patient)
         if self._alarms.watch(call):
             call.enter()
         else:
@@ -119,6 +121,17 @@ class TaskBulkheadManager:
     def follows(self, task_type: str) -> bool:
         """Whether the thread that asks, when it has told how a call of this type ended, makes another one."""
         return self._room(task_type).threads.follows()
+
+    def is_behind(self, task_type: str | None = None) -> bool:
+        """Whether calls of this type, or of any, wait for a thread."""
+        if task_type is None:
+            return any(room.threads.is_behind for room in tuple(self._rooms.values()))
+        return self._room(task_type).threads.is_behind
+
+    def hurry(self) -> None:
+        """Call a thread for each type whose patient calls wait for one."""
+        for room in tuple(self._rooms.values()):
+            room.threads.hurry()
 
     def takes_longer(self, task_type: str) -> None:
         """Said by a thread that has told how a call ended and does something else now: others make the next one."""
@@ -170,13 +183,14 @@ class TaskBulkheadManager:
         timeout: float | None,
         on_done: OnDone,
         circuit: TaskCircuit | None,
+        patient: bool = False,
     ) -> TaskCall:
         room = self._room(task_type)
         if timeout is None:
             timeout = room.limits.timeout_seconds
         else:
             check_seconds("timeout", timeout, f"leave it out for the {room.limits.timeout_seconds:g} s of its type")
-        return TaskCall(room, work_of(func, tuple(args), kwargs or {}), timeout, on_done, circuit)
+        return TaskCall(room, work_of(func, tuple(args), kwargs or {}), timeout, on_done, circuit, patient)
 
     def _room(self, task_type: str) -> Compartment:
         room = self._rooms.get(task_type)

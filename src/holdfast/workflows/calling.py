@@ -158,17 +158,21 @@ class Call:
     def work(self, function: Callable[..., Any], began: Callable[[Call], None]) -> Callable[[], Any]:
         """The call itself, to be made in a context of its own; `began` hears of it where it is made."""
 
+        if self.task.is_async:
+
+            async def acall() -> Any:
+                self._announce()
+                began(self)
+                return self.bred(await function(*self.args, **self.kwargs))
+
+            return acall
+
         def call() -> Any:
             self._announce()
             began(self)
             return self.bred(function(*self.args, **self.kwargs))
 
-        async def acall() -> Any:
-            self._announce()
-            began(self)
-            return self.bred(await function(*self.args, **self.kwargs))
-
-        return acall if self.task.is_async else call
+        return call
 
     def _announce(self) -> None:
         """Let the task, and the guards that it meets, know what it is."""

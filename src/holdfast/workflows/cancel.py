@@ -26,7 +26,7 @@ class TaskToken:
         self._clock = clock
         self._lock = threading.Lock()
         self._event: threading.Event | None = None
-        self._callbacks: list[Callable[[], object]] = []
+        self._callbacks: list[Callable[[], object]] | None = None
 
     def raise_if_cancelled(self) -> None:
         """Raises asyncio.CancelledError, in sync tasks too: no guard retries it, and no `except Exception` eats it."""
@@ -49,7 +49,7 @@ class TaskToken:
         """
         with self._lock:
             if not self.cancelled:
-                self._callbacks.append(callback)
+                self._callbacks = [*(self._callbacks or ()), callback]
                 return lambda: self._forget(callback)
         callback()
         return lambda: None
@@ -61,15 +61,15 @@ class TaskToken:
                 return
             self.reason = reason
             self.cancelled = True
-            callbacks, self._callbacks = self._callbacks, []
+            callbacks, self._callbacks = self._callbacks, None
             if self._event is not None:
                 self._event.set()
-        for callback in callbacks:
+        for callback in callbacks or ():
             callback()
 
     def _forget(self, callback: Callable[[], object]) -> None:
         with self._lock:
-            if callback in self._callbacks:
+            if self._callbacks and callback in self._callbacks:
                 self._callbacks.remove(callback)
 
 

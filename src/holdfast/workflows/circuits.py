@@ -71,15 +71,22 @@ class WorkflowCircuit:
 
         Raises TransientError ("Circuit breaker open ...") whose `retry_after` is what is left of the cooldown.
         """
-        answer = self.live.admit(self.live.clock.monotonic())
+        live = self.live
+        if gate := live.gate:  # the generation while all may pass
+            return Permit(gate)
+        answer = live.admit(live.clock.monotonic())
         if isinstance(answer, Refusal):
             raise self._open(answer)
         return answer
 
     def settle(self, permit: Permit, error: BaseException | None) -> None:
         """The call of this permit has ended: well, or with this error. What is neutral gives a probe back."""
-        self.live.finish(permit, self._evidence(error), self.live.clock.monotonic(), error=error)
-        if not self.is_at_rest:
+        live = self.live
+        if error is None and permit.generation == live.gate:
+            live.succeed(permit.generation, live.clock.monotonic(), 0.0)
+        else:
+            live.finish(permit, self._evidence(error), live.clock.monotonic(), error=error)
+        if not live.gate and not self.is_at_rest:
             self._factory.keep(self)
 
     @contextmanager
@@ -181,8 +188,9 @@ class WorkflowCircuitFactory:
             else:
                 circuit = self._held.pop(key, None) or self._made(key, workflow_id, task_type)
                 dropped = self._put(circuit)
-        self._share(circuit)
-        self._unshare(dropped)
+        if self._breakers is not None:
+            self._share(circuit)
+            self._unshare(dropped)
         return circuit
 
     def keep(self, circuit: WorkflowCircuit) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from asyncio import CancelledError
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,9 +27,17 @@ from holdfast.workflows.threads import Unhurried
 Way = Callable[[Call], Callable[..., Any]]
 HUNG_S: Final = 30.0
 """How long a call that was asked to stop may take to do so."""
-AHEAD: Final = 16
-"""How many calls per slot are worth having here, of a type whose calls are quick."""
 QUICK_S: Final = 0.02
+AHEAD_S: Final = 0.32
+"""For how long there should be calls for each slot here, of a type whose calls are quick."""
+AHEAD: Final = 160
+"""And how many at most: what is around a call takes time as well."""
+LIGHT_S: Final = 0.0002
+"""A call that takes less is made by the thread that made the one before it: to call another one takes longer."""
+STALLED_S: Final = 0.002
+"""After how long without an end of any call somebody else sees to what waits."""
+PILE: Final = 64
+"""So many results are worth a commit, whatever follows."""
 MOST_WAITS: Final = 1000
 
 
@@ -47,10 +56,18 @@ class WorkerLimits:
         self._async = BulkheadConfig(max_concurrent=tasks, timeout_seconds=timeout_s)
         self._is_async = is_async
         self._listed = {} if listed is None else dict(listed.bulkheads_dict())
+        self._found: dict[str, Limits | None] = {}
 
     def get_bulkhead(self, task_type: str, /) -> Limits:
-        found = self._listed.get(task_type) or self._listed.get(variable_name(task_type))
-        return found or self._listed.get(DEFAULT_TYPE) or (self._async if self._is_async(task_type) else self._plain)
+        try:
+            found = self._found[task_type]
+        except KeyError:
+            found = self._found[task_type] = self._listed_for(task_type)
+        return found or (self._async if self._is_async(task_type) else self._plain)
+
+    def _listed_for(self, task_type: str) -> Limits | None:
+        listed = self._listed
+        return listed.get(task_type) or listed.get(variable_name(task_type)) or listed.get(DEFAULT_TYPE)
 
     def bulkheads_dict(self) -> Mapping[str, Limits]:
         return self._listed
@@ -97,7 +114,9 @@ class Hands:
         self._running: dict[tuple[str, int], Call] = {}
         self._broken: list[ItemRecord] = []
         self._pace: dict[str, float] = {}
-        self._nudged = self._closed = False
+        self._least: dict[str, float] = {}
+        self._ends = 0
+        self._nudged = self._watched = self._closed = False
 
     @property
     def busy(self) -> int:
@@ -108,10 +127,16 @@ class Hands:
         """How many more items of a type are worth having here."""
         if _needs_no_slot(type):
             return MOST_WAITS - self._count[type]
-        pace = self._pace.get(type)
-        if pace is not None and pace < QUICK_S:
-            return AHEAD * self._limits.get_bulkhead(type).max_concurrent - self._count[type]
+        if ahead := self._ahead(type):
+            return ahead - self._count[type]
         return self._slots.free_slots(type) - self._promised[type] - len(self._ready.get(type, ()))
+
+    def _ahead(self, type: str) -> int:
+        """How many calls are worth having, of a type whose calls are known to be quick; 0 of any other."""
+        pace = self._pace.get(type)
+        if pace is None or pace >= QUICK_S:
+            return 0
+        return self._limits.get_bulkhead(type).max_concurrent * min(AHEAD, int(AHEAD_S / pace))
 
     def suspicion(self, item: ItemRecord) -> int:
         """How much room an item takes of what there is for those that dead workers had. When a worker dies, all that it
@@ -129,8 +154,7 @@ class Hands:
         """Whether so much room is free that it is worth to claim."""
         if _needs_no_slot(type):
             return False
-        pace, slots = self._pace.get(type), self._limits.get_bulkhead(type).max_concurrent
-        return 2 * self.room(type) >= (AHEAD * slots if pace is not None and pace < QUICK_S else slots)
+        return 2 * self.room(type) >= (self._ahead(type) or self._limits.get_bulkhead(type).max_concurrent)
 
     def holds(self, item: ItemRecord) -> bool:
         return (item.id, item.version) in self._held
@@ -186,6 +210,8 @@ class Hands:
                 finally:
                     with self._lock:
                         self._promised[type] -= 1
+            if self._is_light(type) and self._slots.is_behind(type):
+                self._watch()
 
     def _next(self, type: str) -> Call | None:
         with self._lock:
@@ -208,8 +234,9 @@ class Hands:
             told, of = partial(self._ended, call), self._circuit_of
             circuit = None if of is None else of(call.item.workflow, call.item.type)
             call.ticket = self._slots.submit(
-                call.item.type, work, on_done=told, timeout=call.task.timeout, circuit=circuit
-            )
+                call.item.type, work, on_done=told, timeout=call.task.timeout, circuit=circuit,
+                patient=self._is_light(call.item.type),
+            )  # fmt: skip
         except Exception as error:  # its guard is not there, or its time limit is none
             self._ended(call, ExecutionResult(False, error=error))
             return
@@ -221,9 +248,13 @@ class Hands:
         type, error = call.item.type, result.error
         with self._lock:
             self._running.pop(call.key, None)
-            if result.run_s:
-                pace = self._pace.get(type, result.run_s)
-                self._pace[type] = pace + (result.run_s - pace) / 8
+            self._ends += 1
+            if run_s := result.run_s:
+                pace = self._pace.get(type, run_s)
+                self._pace[type] = pace + (run_s - pace) / 8
+                # How long it takes when nobody else is in the way.
+                least = self._least.get(type, run_s)
+                self._least[type] = min(run_s, least + (run_s - least) / 8)
             stops = error is not None and not isinstance(error, Exception | CancelledError)
             if stops:
                 self._broken.append(call.item)
@@ -244,10 +275,14 @@ class Hands:
         self.fill((type,))
         # What follows is done first, so that it is written with this one; unless it takes long, for then the thread
         # that was nudged is quicker.
-        if result.timed_out or call.task.is_async or _on_loop() or self._slots.follows(type):
+        if result.timed_out or call.task.is_async or _on_loop():
             self.nudge()
-        else:
+        elif not self._slots.follows(type):
             self.flush(type)
+        elif self._is_light(type) and len(self._settling) < PILE:
+            self._watch()
+        else:
+            self.nudge()
 
     def _after_hook(self, call: Call, timed_out: ExecutionResult, answer: ExecutionResult) -> None:
         """`on_timeout` may have given a result in place of the task."""
@@ -268,6 +303,37 @@ class Hands:
             self._nudged = True
         if not self._writers.run(self._write):
             self._nudged = False  # no thread to be had; whoever looks next tries again
+
+    def _is_light(self, type: str) -> bool:
+        return self._least.get(type, LIGHT_S) < LIGHT_S
+
+    def _watch(self) -> None:
+        """What waits is done by a thread that is at work. Have an eye on that: it may be held up."""
+        with self._lock:
+            if self._watched:
+                return
+            self._watched = True
+        if not self._writers.run(self._watching):
+            self._watched = False
+
+    def _watching(self) -> None:
+        before, ends = -1, self._ends
+        while True:
+            time.sleep(STALLED_S)
+            before, ends = ends, self._ends
+            if before == ends:
+                self._slots.hurry()
+                self.flush()  # what cannot be written now is for whoever looks next
+            if self._slots.is_behind() or (self._settling.waits and before != ends):
+                continue
+            self._watched = False
+            if ends == self._ends and not self._slots.is_behind():
+                break
+            with self._lock:  # something has come since: it may have taken us for watchful
+                if self._watched:
+                    break
+                self._watched = True
+        self._writers.about_to_be_free()
 
     def _write(self) -> None:
         self._nudged = False

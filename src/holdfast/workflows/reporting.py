@@ -24,7 +24,8 @@ _ENDED: Final = {
 _CALLED_AGAIN: Final = {"task_retried": "retried", "task_repeated": "repeated", "task_parked": "parked"}
 _MOVES: Final = {"workflow_paused": S.PAUSED, "workflow_resumed": S.RUNNING, "restarted": S.RUNNING}
 Function = Callable[..., Any]
-_ALL: Final = (TaskSettled, WorkflowMoved, FinalizerRan)
+_BEGAN: Final = (TaskBegan,)
+_STORED: Final = (TaskSettled, WorkflowMoved, FinalizerRan)
 
 
 class Reporter:
@@ -32,16 +33,21 @@ class Reporter:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
+        self._known: tuple[Any, Any, dict[tuple[type[GuardEvent], ...], bool]] = ((), (), {})
 
-    def _wants(self, *kinds: type[GuardEvent]) -> bool:
-        """Whether anybody listens to such events, which are not made otherwise."""
-        for sink in (*self._hub.loud_sinks, *self._hub.quiet_sinks):
-            if sink.wants is None or any(issubclass(kind, sink.wants) for kind in kinds):
-                return True
-        return False
+    def _wants(self, kinds: tuple[type[GuardEvent], ...]) -> bool:
+        """Whether anybody listens to such events, which are not made otherwise. Asked anew when others listen."""
+        hub, (loud, quiet, answers) = self._hub, self._known
+        if loud is not hub.loud_sinks or quiet is not hub.quiet_sinks:
+            answers = {}
+            self._known = (hub.loud_sinks, hub.quiet_sinks, answers)
+        found = answers.get(kinds)
+        if found is None:
+            found = answers[kinds] = any(map(hub.hears, kinds))
+        return found
 
     def began(self, call: Call) -> None:
-        if self._wants(TaskBegan):
+        if self._wants(_BEGAN):
             item = call.item
             self._hub.emit(TaskBegan(item.type, call.context.idempotency_key, item.workflow, item.ref, item.attempt))
 
@@ -59,7 +65,7 @@ class Reporter:
 
     def stored(self, run: Run, entries: Iterable[Mapping[str, Any]]) -> None:
         """These entries of a workflow's log are in the store."""
-        if self._wants(*_ALL):
+        if self._wants(_STORED):
             for entry in entries:
                 if (event := _event_of(run, entry)) is not None:
                     self._hub.emit(event)

@@ -13,10 +13,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
 from enum import Enum, auto
 from functools import partial
-from inspect import iscoroutinefunction
+from inspect import CO_COROUTINE, iscoroutinefunction
+from types import FunctionType
 from typing import Any, Final
 
-from holdfast.core.context import CURRENT, ambient_deadline, deadline
+from holdfast.core.context import CURRENT, ambient_deadline, impose
 from holdfast.core.deadline import Deadline
 from holdfast.errors import BulkheadFullError, BulkheadTimeoutError
 from holdfast.workflows.cancel import TOKEN, TaskToken
@@ -37,10 +38,22 @@ class _State(Enum):
 class TaskCall:
     """A ticket in the queue for slots, then the work of a thread or of the event loop."""
 
+    __slots__ = (
+        "_circuit", "_entered", "_has_begun", "_is_barred", "_on_done", "_patient", "_permit", "_room", "_started",
+        "_state", "_work", "at", "context", "granted", "token",
+    )  # fmt: skip
+
     def __init__(
-        self, room: Compartment, work: Callable[[], Any], timeout: float, on_done: OnDone, circuit: TaskCircuit | None
+        self,
+        room: Compartment,
+        work: Callable[[], Any],
+        timeout: float,
+        on_done: OnDone,
+        circuit: TaskCircuit | None,
+        patient: bool = False,
     ) -> None:
         self.granted = False
+        self._patient = patient
         self.token = TaskToken(room.clock)
         self._room = room
         self._work: Callable[[], Any] | None = work
@@ -53,7 +66,9 @@ class TaskCall:
         self._has_begun = False
         self._entered = room.clock.monotonic()
         self._started: float | None = None
-        self.at = ambient_deadline(CURRENT.get(), room.clock).tighten(self._entered + timeout).at
+        self.at, around = self._entered + timeout, CURRENT.get()
+        if around is not None:
+            self.at = ambient_deadline(around, room.clock).tighten(self.at).at
 
     @property
     def is_over(self) -> bool:
@@ -71,7 +86,7 @@ class TaskCall:
             if self._state is not _State.QUEUED:
                 return self._has_begun
             self._state, self._has_begun = _State.RUNNING, True
-        if self._on_loop() if iscoroutinefunction(work) else room.threads.run(self._run):
+        if self._on_loop() if _is_async(work) else room.threads.run(self._run, patient=self._patient):
             return True
         self._has_begun = False
         if not self.refuse("could not start a thread", _State.RUNNING):
@@ -149,15 +164,19 @@ class TaskCall:
         now = self._room.clock.monotonic()
         if now >= self.at:
             self.expire()
-        if self.is_over:
+        if self._state is not _State.RUNNING:
             return False
         self._started = now
         return True
 
     def _call(self) -> Any:
+        self._announce()
+        return self._admitted()()
+
+    def _announce(self) -> None:
+        """In the call's own context: by when it must end, and who says so."""
         TOKEN.set(self.token)
-        with deadline(Deadline(self.at, self._room.clock)):
-            return self._admitted()()
+        impose(Deadline(self.at, self._room.clock))
 
     def _on_loop(self, begun: Awaitable[Any] | None = None) -> bool:
         return self._room.loop.run(self._perform(begun), self.token, self.context)
@@ -168,9 +187,8 @@ class TaskCall:
         error: BaseException | None = None
         try:
             if begun is not None or self._is_in_time():
-                TOKEN.set(self.token)
-                with deadline(Deadline(self.at, self._room.clock)):
-                    value = await (self._admitted()() if begun is None else begun)
+                self._announce()
+                value = await (self._admitted()() if begun is None else begun)
         except BaseException as raised:  # a SystemExit would end the loop, and every other task on it
             error = raised
         self._end(value, error)
@@ -196,19 +214,24 @@ class TaskCall:
 
     def _end(self, value: Any, error: BaseException | None) -> None:
         room, self._work = self._room, None
-        if isinstance(error, Exception | CancelledError) and room.clock.monotonic() >= self.at:
+        if error is not None and isinstance(error, Exception | CancelledError) and room.clock.monotonic() >= self.at:
             self.expire()  # it read what time was left, or was cut; the alarm would have come in a moment
-        counters = () if self._is_barred else _counted(error)
-        is_told = self._move(_State.RUNNING, *counters)
+        run_s = self._run_s()
+        with room.lock:
+            is_told = self._state is _State.RUNNING
+            if is_told:
+                self._state = _State.OVER
+                counter = None if self._is_barred else _counted(error)
+                if counter is not None:
+                    room.counts[counter] += 1
+                    room.note_run(run_s)
         if is_told:
-            if counters:
-                room.note_run(self._run_s())
             self._settle(error)
         else:
             self._end_abandoned()
         room.slots.give()
         if is_told:
-            self._report(value, error, rejected=self._is_barred)
+            self._report(value, error, rejected=self._is_barred, run_s=run_s)
 
     def _end_abandoned(self) -> None:
         if self._move(_State.ABANDONED):
@@ -219,33 +242,50 @@ class TaskCall:
         with self._room.lock:
             permit, self._permit = self._permit, None
         if permit is not None and self._circuit is not None:
-            self._safely(partial(self._circuit.settle, permit[0], error))
+            self._safely(self._circuit.settle, permit[0], error)
 
     def _report(
-        self, value: Any = None, error: BaseException | None = None, *, timed_out: bool = False, rejected: bool = False
+        self,
+        value: Any = None,
+        error: BaseException | None = None,
+        *,
+        timed_out: bool = False,
+        rejected: bool = False,
+        run_s: float | None = None,
     ) -> None:
         begun = self._room.clock.monotonic() if self._started is None else self._started
-        run_s = 0.0 if rejected else self._run_s()
+        run_s = 0.0 if rejected else self._run_s() if run_s is None else run_s
         result = ExecutionResult(error is None, value, error, timed_out, rejected, begun - self._entered, run_s)
-        self._safely(partial(self._on_done, result))
+        # Whoever is told may hold this call, and must not be held by it: the two would be left for Python to find.
+        told, self._on_done = self._on_done, _nobody
+        self._safely(told, result)
         self._room.forget(self)
 
     def _run_s(self) -> float:
         return 0.0 if self._started is None else self._room.clock.monotonic() - self._started
 
-    def _safely(self, listener: Callable[[], object]) -> None:
+    def _safely(self, listener: Callable[..., object], *what: Any) -> None:
         """Whatever a listener raises: the thread goes on, and the slot goes back."""
         try:
-            listener()
+            listener(*what)
         except BaseException:
             _log.exception("what follows a %s task failed", self._room.task_type)
+
+
+def _is_async(work: Any) -> bool:
+    # What `iscoroutinefunction` finds out at length, for the kind of function that nearly all are.
+    return bool(work.__code__.co_flags & CO_COROUTINE) if type(work) is FunctionType else iscoroutinefunction(work)
 
 
 def work_of(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
     return partial(func, *args, **kwargs) if args or kwargs else func
 
 
-def _counted(error: BaseException | None) -> tuple[str, ...]:
+def _nobody(result: ExecutionResult) -> None:
+    """Was told already."""
+
+
+def _counted(error: BaseException | None) -> str | None:
     if error is None:
-        return ("completed",)
-    return ("failed",) if isinstance(error, Exception) else ()  # cancellation is neither
+        return "completed"
+    return "failed" if isinstance(error, Exception) else None  # cancellation is neither

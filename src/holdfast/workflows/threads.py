@@ -21,6 +21,10 @@ class Threads:
     that put it there, if it comes back in time: a thread that is called takes longer than most of what it is called
     for. One is called at a time, and calls the next one when there is more. Idleness is counted in real seconds: it
     decides nothing, and a clock that jumps when somebody waits must not be moved by a thread without work.
+
+    Threads that do next to nothing at a time are slower than one of them, since they wait for each other all the time.
+    Work that is `patient` waits for a thread that is at work already, and whoever says so has to `hurry` it, should
+    that thread not come.
     """
 
     def __init__(self, name: str, idle_s: float) -> None:
@@ -31,17 +35,31 @@ class Threads:
         self._asleep: list[threading.Lock] = []  # of each thread without work, the lock that it waits for
         self._is_called = False  # somebody is on his way to the queue
         self._returning = 0  # threads that will look into the queue in a moment
+        self._busy = 0  # threads that are at work
+        self._patient = False
         self._dismissed: set[threading.Lock] = set()
         self._here = threading.local()
 
-    def run(self, work: Callable[[], None]) -> bool:
+    def run(self, work: Callable[[], None], *, patient: bool = False) -> bool:
         """Have this done; False when the machine has no thread left for it."""
         with self._lock:
             self._work.append(work)
-            if len(self._work) <= self._returning or self._call_one():
+            self._patient = patient
+            if not self.is_behind or (patient and self._busy) or self._call_one():
                 return True
             self._work.pop()
             return False
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether work waits that no thread is about to look for."""
+        return len(self._work) > self._returning
+
+    def hurry(self) -> None:
+        """Call a thread for work that has waited for one."""
+        with self._lock:
+            if self.is_behind:
+                self._call_one()
 
     def about_to_be_free(self) -> None:
         """To be called by work that has nearly ended, so that what follows it finds this thread and starts none."""
@@ -55,7 +73,7 @@ class Threads:
             self._here.returns = False
             with self._lock:
                 self._returning -= 1
-                if len(self._work) > self._returning:
+                if self.is_behind:
                     self._call_one()
 
     def follows(self) -> bool:
@@ -84,6 +102,7 @@ class Threads:
         called.acquire()
         with self._lock:
             self._is_called = False
+            self._busy += 1
         while True:
             with self._lock:
                 if self._here.__dict__.pop("returns", False):
@@ -91,7 +110,8 @@ class Threads:
                 work = self._work.popleft() if self._work else None
                 if work is None:
                     self._asleep.append(called)
-                elif len(self._work) > self._returning:
+                    self._busy -= 1
+                elif self.is_behind and not self._patient:
                     self._call_one()
             if work is not None:
                 self._do(work)
@@ -104,6 +124,8 @@ class Threads:
             work()
         except BaseException:
             self.takes_longer()  # for ever: this thread ends
+            with self._lock:
+                self._busy -= 1
             raise
 
     def _sleep(self, called: threading.Lock) -> bool:
@@ -117,6 +139,7 @@ class Threads:
                 self._dismissed.remove(called)
                 return False
             self._is_called = False
+            self._busy += 1
         if not is_called:
             called.acquire()  # somebody called at this very moment
         return True
