@@ -11,7 +11,10 @@ from holdfast import Holdfast, Retry, task, workflow
 from holdfast.backends.sql import migrate
 from holdfast.core.clock import Clock
 from holdfast.errors import PermanentError
+from holdfast.workflows.calling import current_task
+from holdfast.workflows.messages import CancelWorkflow
 from holdfast.workflows.model import Workflow
+from holdfast.workflows.records import ITEM
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.waiting import wait_signal
@@ -23,7 +26,7 @@ ORDER: Final[dict[str, Any]] = {"order": {"id": 7, "password": SECRET}}
 
 
 class Shop:
-    """Its workflows: `fulfil` reserves and charges, waits for a yes, and ships; `greet` greets."""
+    """Its workflows: `fulfil` reserves, charges, waits for a yes and ships; `greet` greets."""
 
     def __init__(self, hold: Holdfast) -> None:
         self.hold = hold
@@ -32,6 +35,8 @@ class Shop:
         self.rejects = False
         """Whether it does for good."""
         self.charged: list[int] = []
+        self.holds_files = True
+        """Whether something still holds the file that `spool` wants to remove."""
         shop = self
 
         @task
@@ -73,6 +78,39 @@ class Shop:
         if works:
             self.work()
         return run.id
+
+    def spool(self) -> str:
+        """A workflow that is over, whose finalizer could not remove its file."""
+        flows = self.hold.workflows
+
+        @flows.finalizers.add
+        def remove(path: str) -> None:
+            if self.holds_files:
+                raise OSError("busy")
+
+        @task
+        def write() -> None:
+            here = current_task()
+            assert here is not None
+            here.finalize("remove", path="/spool/7")
+
+        @workflow
+        def spool() -> Any:
+            return write()
+
+        id = flows.start(spool).id
+        for _ in range(10):
+            self.work()
+            self.hold.store.sweep(ITEM, (), {"due_at": self.hold.store.now()})
+        return id
+
+    def bury(self, *ids: str) -> None:
+        """Messages that nobody can deliver: dead items with these ids."""
+        for id in ids:
+            self.hold.workflows.queue.push(
+                CancelWorkflow(execution_id="nowhere", message_id=id, max_attempts=1, user="ann")
+            )
+        self.work()
 
     def work(self) -> None:
         """Do what is due."""

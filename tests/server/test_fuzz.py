@@ -1,13 +1,14 @@
 """Every route, asked by every role what nobody would ask: no failure of the server, and answers as the document says.
 
-The document decides what is sent (schemathesis), the same each time; half of the ids lead to something that is there.
+The document decides what is sent (schemathesis), the same each time; most ids lead to something that is there, and
+whoever has the right gets as far as it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import cycle, pairwise
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
 
 import pytest
 import schemathesis
@@ -25,19 +26,32 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 from starlette.testclient import TestClient
 
 from holdfast import Breaker, Holdfast, Retry
-from holdfast.access.rights import Role
+from holdfast.access.rights import ROLES, Role, grants
 from holdfast.failover.endpoint import Endpoint
 from holdfast.failover.rotation import ProxyRotator
+from holdfast.letters.scope import LetterFilter
 from holdfast.server.api import create_app
 from holdfast.server.openapi import document
+from holdfast.server.routing import PUBLIC, RIGHT
 from holdfast.server.shields import Limits
 from tests.server.calls import Calls
-from tests.server.clients import API, client_of, holding
+from tests.server.clients import API, PASSWORD, client_of, holding
 from tests.server.orders import Shop
 from tests.server.served import file, program
 
 EXAMPLES: Final = 8
+MANY: Final = 20
 STREAMS: Final = ("GET /api/v1/events",)
+REMOVES: Final = ("/delete", "/remove", "/discard", "/revoke")
+NAMES: Final[dict[str, dict[str, Any]]] = {
+    "GET /api/v1/workflows/describe": {"name": "greet"},
+    "POST /api/v1/workflows": {"name": "greet", "input": {"name": "moon"}},
+    "POST /api/v1/schedules": {"workflow": "greet", "cron": "0 3 * * *", "timezone": "UTC", "input": {}},
+    "POST /api/v1/session": {"name": "n0", "password": PASSWORD},
+}
+"""What is named in the query or the body, and not in the path."""
+BARRED: Final = {401, 403, 404, 422}
+"""Answers that come before a route has looked at what it is asked about, or instead of it."""
 CHECKS: Final = (
     not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
     response_schema_conformance,
@@ -46,25 +60,36 @@ PLENTY: Final = Limits(reads=(1e6, 1_000_000), changes=(1e6, 1_000_000), address
 
 
 def seeded(hold: Holdfast) -> dict[str, list[str]]:
-    """Something of everything; the ids, by the part of a path that they stand after."""
+    """Something of everything, and plenty of what can be removed; the ids, by the part of a path that they stand after.
+
+    What only a running server makes, the `asked` fixture adds.
+    """
     charged = program(hold)
     assert charged == []
-    letters = file(hold, 3)
+    letters = file(hold, MANY)
     hold.guard("search", Breaker(), Retry(attempts=2))
+    hold.breakers.get_or_create("search")
     rotator = hold.add_pool("proxies", ProxyRotator([Endpoint("a"), Endpoint("b")], choose="first"))
     rotator.request(lambda endpoint: endpoint.id)
     shop, calls = Shop(hold), Calls(hold)
     orders = [shop.order(), shop.order(8, works=False)]
-    hold.workflows.schedule("nightly", "greet", {"name": "moon"}, cron="0 3 * * *")
+    spooled = shop.spool()
+    names = [f"n{at}" for at in range(MANY)]
+    shop.bury(*names, "a/b")
     entry, saga = str(calls.put()), str(calls.start())
-    for name in ("ada", "bob"):
-        hold.access.add_user(name, "correct horse battery", "viewer")
-    token, _ = hold.access.create_token("old", role="viewer")
+    bulk = [hold.letters.bulk.start(LetterFilter(domain=name), "resolve").id for name in ("payments", "stock")]
+    for name in names:
+        hold.workflows.schedule(name, "greet", {"name": "moon"}, cron="0 3 * * *")
+        hold.access.add_user(name, PASSWORD, "viewer")
+    worker = hold.workflows.worker(ttl_s=3600)
+    worker.look()
     return {
         "letters": letters, "guards": ["payments", "search"], "breakers": ["search"], "pools": ["proxies"],
-        "members": ["a"], "circuit-breakers": ["a"], "workflows": orders,
-        "stages": ["charge", "reserve"], "schedules": ["nightly"], "outbox": [entry], "sagas": [saga],
-        "users": ["ada", "bob"], "tokens": [token.id], "at": ["1", "2"],
+        "members": ["a"], "circuit-breakers": ["a"], "workflows": orders, "at": ["1", "2"],
+        "stages": ["charge", "reserve"], "schedules": names, "outbox": [entry], "sagas": [saga], "users": names,
+        "tokens": [hold.access.create_token(name, role="viewer")[0].id for name in names], "bulk": bulk,
+        "dead": [*names, "a/b"], "finalizers": [one.id for one in hold.workflows.finalizers.find(spooled)],
+        "workers": [worker.presence.id],
     }  # fmt: skip
 
 
@@ -85,6 +110,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
             clients = {role: client_of(app, token=token) for role, token in tokens.items()}
             for client in clients.values():
                 client.portal = nobody.portal  # one event loop, instead of a new one for every request
+            known["verify"] = [clients["admin"].post(f"{API}/audit/verify", json={}).json()["id"]]
             yield Asked({"nobody": nobody, **clients}, known)
 
 
@@ -94,29 +120,40 @@ OPERATIONS: Final = {
 }
 
 
-def test_the_ids_lead_somewhere(asked: Asked) -> None:
-    """Or most questions would be answered by one 404."""
-    known = asked.known
-    parts = ("letters", "guards", "pools", "circuit-breakers", "workflows", "schedules", "outbox", "sagas", "users")
-    for part in parts:
-        path = f"{API}/{'access/' if part == 'users' else ''}{part}/{quote(known[part][0], safe='')}"
-        statuses = [client.get(path).status_code for client in asked.clients.values()]
-        assert statuses == [401, 200, 200, 200], part
+def order_of(route: str) -> tuple[bool, bool]:
+    """Reads first, and last what removes: it leaves less to ask about."""
+    return not route.startswith("GET "), route.endswith(REMOVES) or route.startswith("DELETE ")
 
 
-@pytest.mark.parametrize("route", [route for route in OPERATIONS if route not in STREAMS])
+ROUTES: Final = sorted((route for route in OPERATIONS if route not in STREAMS), key=order_of)
+
+
+def test_there_is_something_behind_every_id_of_a_path(asked: Asked) -> None:
+    parts = {before for route in ROUTES for before, part in pairwise(route.split("/")) if part.startswith("{")}
+    assert parts == asked.known.keys()
+
+
+@pytest.mark.parametrize("route", ROUTES)
 def test_no_question_makes_the_server_fail_or_answer_what_the_document_does_not_say(asked: Asked, route: str) -> None:
+    leads = cycle((True, False))
+    answers: dict[str, set[int]] = {who: set() for who in asked.clients}
+
     @settings(
         max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(case=fitting_or_not(OPERATIONS[route]), draw=st.data())
     def ask(case: Any, draw: Any) -> None:
-        lead_somewhere(case, draw, asked.known)
-        for client in asked.clients.values():
-            case.validate_response(send(client, case), checks=list(CHECKS))
+        lead_somewhere(case, draw, asked.known, route, always=next(leads))
+        for who, client in asked.clients.items():
+            answer = send(client, case)
+            answers[who].add(answer.status_code)
+            case.validate_response(answer, checks=list(CHECKS))
 
     ask()
+    right = OPERATIONS[route].definition.raw[RIGHT]
+    may = [role for role in Role if right == PUBLIC or grants(ROLES[role], right)]
+    assert [who for who in may if answers[who] <= BARRED] == [], "nobody got as far as what is behind the id"
 
 
 def fitting_or_not(operation: Any) -> st.SearchStrategy[Any]:
@@ -125,13 +162,16 @@ def fitting_or_not(operation: Any) -> st.SearchStrategy[Any]:
     return st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in modes))
 
 
-def lead_somewhere(case: Any, draw: Any, known: dict[str, list[str]]) -> None:
-    """Half of the time let the path name what is there."""
-    before = ""
-    for part in case.path.split("/"):
-        if part.startswith("{") and before in known and draw.draw(st.booleans()):
+def lead_somewhere(case: Any, draw: Any, known: dict[str, list[str]], route: str, *, always: bool) -> None:
+    """Let it name what is there: every time, or each part of the path half of the time."""
+    for before, part in pairwise(case.path.split("/")):
+        if part.startswith("{") and (always or draw.draw(st.booleans())):
             case.path_parameters[part.strip("{}")] = draw.draw(st.sampled_from(known[before]))
-        before = part
+    if always and route in NAMES:
+        if route.startswith("GET "):
+            case.query = {**case.query, **NAMES[route]}
+        elif isinstance(case.body, dict):
+            case.body = {**case.body, **NAMES[route]}
 
 
 def send(client: TestClient, case: Any) -> Any:

@@ -12,11 +12,9 @@ from xml.etree import ElementTree
 import pytest
 from starlette.testclient import TestClient
 
-from holdfast import task, workflow
+from holdfast import workflow
 from holdfast.server.routes import workflow_search
 from holdfast.testing.clock import ManualClock
-from holdfast.workflows.calling import current_task
-from holdfast.workflows.messages import CancelWorkflow
 from holdfast.workflows.records import ITEM
 from tests.server.orders import ORDER, SECRET, Shop, shop_on, wide
 
@@ -418,10 +416,7 @@ def test_who_did_what_to_which_stage_and_why_is_in_the_trail(
 
 def test_dead_items_are_listed_revealed_replayed_and_discarded(shop: Shop, client: TestClient) -> None:
     id = shop.order()
-    for number in range(2):
-        message = CancelWorkflow(execution_id="nowhere", message_id=f"m/{number}", max_attempts=1)
-        shop.hold.workflows.queue.push(message)
-    shop.work()
+    shop.bury("m/0", "m/1")
     page = got(client, "workflows/dead", limit=1)
     assert (page["items"][0]["type"], page["next"] is not None) == ("CancelWorkflow", True)
     both = [page["items"][0], *got(client, "workflows/dead", after=page["next"])["items"]]
@@ -435,31 +430,11 @@ def test_dead_items_are_listed_revealed_replayed_and_discarded(shop: Shop, clien
     assert got(client, "workflows/dead", 422, after="zz.zz")["error"] == "invalid_value"
 
 
-def test_a_finalizer_that_failed_is_shown_and_run_again(small: Shop, near: TestClient, clock: ManualClock) -> None:
-    flows, busy = small.hold.workflows, [True]
-
-    @flows.finalizers.add
-    def remove(path: str) -> None:
-        if busy:
-            raise OSError("busy")
-
-    @task
-    def write() -> None:
-        here = current_task()
-        assert here is not None
-        here.finalize("remove", path="/spool/7")
-
-    @workflow
-    def spool() -> Any:
-        return write()
-
-    id = flows.start(spool).id
-    for _ in range(10):
-        small.work()
-        clock.advance(3600)
+def test_a_finalizer_that_failed_is_shown_and_run_again(small: Shop, near: TestClient) -> None:
+    id = small.spool()
     (shown,) = got(near, f"workflows/{id}")["finalizers"]
     assert (shown["state"], "busy" in shown["last_error"]) == ("FAILED", True)
-    busy.clear()
+    small.holds_files = False
     assert did(near, f"workflows/finalizers/{shown['id']}/run") == {"changed": True}
     small.work()
     assert got(near, f"workflows/{id}")["finalizers"][0]["state"] == "DONE"
