@@ -5,8 +5,8 @@
         page = visit("/letters")
         page.get_by_role("link", name="payments").click()
 
-A test of something that is done runs on SQLite and on PostgreSQL: `@both`. Whatever the browser complains of fails the
-test; `visit.allows(404)` names an answer that is meant.
+A test of something that is done says what, and runs on SQLite and on PostgreSQL: `@acts("POST /letters/{id}/replay")`.
+Whatever the browser complains of fails the test; `visit.allows(404)` names an answer that is meant.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from playwright.sync_api import Browser, sync_playwright
 from holdfast import Holdfast
 from holdfast.server import console
 from tests.console import building
+from tests.console.acts import named
 from tests.console.holding import holding
-from tests.console.visiting import ARGUMENTS, CHROMIUM, Visit, server_of
+from tests.console.visiting import ARGUMENTS, CHROMIUM, Visit
+from tests.server.running import server_of
 
 
 @pytest.fixture(scope="session")
@@ -49,18 +51,21 @@ def hold(request: pytest.FixtureRequest, tmp_path) -> Iterator[Holdfast]:
 
 
 @pytest.fixture
-def visit(hold: Holdfast, browser: Browser) -> Iterator[Visit]:
+def visit(hold: Holdfast, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Visit]:
     """`visit("/letters")` opens a page of the console over `hold`."""
     with server_of(hold) as url:
-        visit = Visit(browser, url)
-        yield visit
-        visit.end()
+        yield from _visiting(browser, url, request)
 
 
 @pytest.fixture
-def visit_open(hold: Holdfast, browser: Browser) -> Iterator[Visit]:
+def visit_open(hold: Holdfast, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Visit]:
     """The same where nobody has to sign in, although there are users."""
     with server_of(hold, required=False) as url:
-        visit = Visit(browser, url)
-        yield visit
-        visit.end()
+        yield from _visiting(browser, url, request)
+
+
+def _visiting(browser: Browser, url: str, request: pytest.FixtureRequest) -> Iterator[Visit]:
+    visit = Visit(browser, url)
+    yield visit
+    visit.end()
+    assert named(request.node) <= visit.done, f"the test did not do {sorted(named(request.node) - visit.done)}"

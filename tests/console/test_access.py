@@ -7,7 +7,8 @@ import re
 from playwright.sync_api import Page, expect
 
 from holdfast.access.rights import Role
-from tests.console.holding import PASSWORD, both
+from tests.console.acts import acts
+from tests.console.holding import PASSWORD
 
 
 def row(page: Page, name: str):
@@ -18,7 +19,10 @@ def toast(page: Page, text: str) -> None:
     expect(page.locator(".toasts")).to_contain_text(text)
 
 
-@both
+@acts(
+    "POST /access/users/{name}",
+    *(f"POST /access/users/{{name}}/{verb}" for verb in ("role", "password", "disable", "enable", "remove")),
+)
 def test_a_user_is_added_changed_disabled_and_removed(hold, visit_open):
     hold.access.add_user("root", PASSWORD, Role.ADMIN, by="test")
     page = visit_open("/access")
@@ -80,7 +84,7 @@ def test_a_short_password_is_refused_before_anything_is_sent(hold, visit_open):
     assert hold.access.users() == []
 
 
-@both
+@acts("POST /access/tokens", "POST /access/tokens/{id}/revoke")
 def test_a_token_is_shown_once_works_and_is_revoked(hold, visit_open):
     page = visit_open("/access?tab=tokens")
     page.get_by_role("button", name="New token").click()

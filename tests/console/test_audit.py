@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from holdfast import Holdfast
 from holdfast.audit.event import AuditEvent
-from tests.console.holding import both
+from tests.console.acts import acts
 from tests.console.test_outbox import confirm
 from tests.console.visiting import NARROW, SHADES, Visit
 
@@ -54,7 +54,7 @@ def test_events_are_filtered_by_type_with_suggestions(visit: Visit, hold: Holdfa
     expect(rows).to_have_count(1)
 
 
-@both
+@acts("POST /audit/verify")
 def test_a_trail_in_order_is_verified_and_says_until_when_and_by_whom(visit: Visit, hold: Holdfast) -> None:
     fill(hold)
     page = visit("/audit")
@@ -67,7 +67,7 @@ def test_a_trail_in_order_is_verified_and_says_until_when_and_by_whom(visit: Vis
     expect(page.get_by_text("local found 6 events")).to_be_visible()
 
 
-@both
+@acts("POST /audit/verify")
 def test_a_broken_chain_is_shown_and_explained(visit: Visit, hold: Holdfast) -> None:
     events = fill(hold)
     table = hold.tables.audit_events
@@ -84,6 +84,7 @@ def test_a_broken_chain_is_shown_and_explained(visit: Visit, hold: Holdfast) -> 
     expect(page.get_by_text("Do not repair it")).to_be_visible()
 
 
+@acts("POST /audit/checkpoints")
 def test_checkpoints_are_taken_and_saved(visit: Visit, hold: Holdfast, tmp_path: Path) -> None:
     fill(hold)
     page = visit("/audit?tab=streams")

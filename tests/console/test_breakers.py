@@ -9,7 +9,8 @@ from holdfast import Breaker, Holdfast
 from holdfast.access.rights import Role
 from holdfast.errors import CircuitOpen
 from holdfast.machine.trip import consecutive
-from tests.console.holding import PASSWORD, both
+from tests.console.acts import acts
+from tests.console.holding import PASSWORD
 from tests.console.visiting import NARROW, sticks_out
 
 
@@ -27,7 +28,7 @@ def confirm(page: Page, button: str, reason: str, *, ttl: str | None = None) -> 
     expect(dialog).to_have_count(0)
 
 
-@both
+@acts("POST /breakers/{name}/force-open", "POST /breakers/{name}/clear")
 def test_a_breaker_is_held_open_and_left_to_itself_again(hold: Holdfast, visit):
     guard = hold.guard("payments", Breaker())
     page = visit("/breakers/payments")
@@ -47,6 +48,7 @@ def test_a_breaker_is_held_open_and_left_to_itself_again(hold: Holdfast, visit):
     assert not stored.manually_controlled
 
 
+@acts("POST /breakers/{name}/force-close")
 def test_a_breaker_is_held_closed(hold: Holdfast, visit):
     hold.breakers.get_or_create("mail")
     page = visit("/breakers/mail")
@@ -58,6 +60,7 @@ def test_a_breaker_is_held_closed(hold: Holdfast, visit):
     assert (stored.state, stored.manually_controlled, stored.controlled_by_id) == ("closed", True, "local")
 
 
+@acts("POST /breakers/{name}/reset")
 def test_a_breaker_is_reset(hold: Holdfast, visit):
     guard = hold.guard("payments", Breaker(consecutive(1), open_for=600))
     guard.run(fail)

@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 
 from holdfast import Holdfast
 from holdfast.letters.scope import LetterFilter
-from tests.console.holding import both
+from tests.console.acts import acts
 from tests.console.visiting import NARROW, Visit, sticks_out
 from tests.server.served import file, program
 
@@ -18,7 +18,7 @@ def test_without_operations_the_list_says_how_to_start_one(visit: Visit) -> None
     expect(page.get_by_role("dialog", name="Act on every letter that fits")).to_be_visible()
 
 
-@both
+@acts("POST /bulk/preview", "POST /bulk")
 def test_every_letter_that_fits_is_replayed(hold: Holdfast, visit: Visit) -> None:
     charged = program(hold)
     file(hold, 12)
@@ -43,7 +43,7 @@ def test_every_letter_that_fits_is_replayed(hold: Holdfast, visit: Visit) -> Non
     assert hold.letters.get_facet_counts(domain="stock")["by_status"] == {"pending": 1}
 
 
-@both
+@acts("POST /bulk/preview", "POST /bulk")
 def test_every_letter_that_fits_is_discarded(hold: Holdfast, visit: Visit) -> None:
     file(hold, 3)
     page = visit("/letters?bulk=replay")
@@ -77,7 +77,7 @@ def test_nothing_is_started_where_no_letter_fits(visit: Visit) -> None:
     expect(page).to_have_url(f"{visit.url}/letters?domain=nowhere")
 
 
-@both
+@acts("POST /bulk/{id}/abort")
 def test_an_operation_is_aborted_with_a_reason(hold: Holdfast, visit: Visit) -> None:
     file(hold, 3)
     begun = hold.letters.bulk.start(LetterFilter(domain="payments"), requested_by="ann", reason="the bank is back")

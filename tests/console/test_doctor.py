@@ -6,7 +6,8 @@ from playwright.sync_api import expect
 
 from holdfast import Retry
 from holdfast.doctor.rules import RULES
-from tests.console.visiting import NARROW, server_of, sticks_out
+from tests.console.visiting import NARROW, sticks_out
+from tests.server.running import server_of
 
 
 def test_findings_are_grouped_by_how_bad_they_are_with_what_to_do(hold, visit):

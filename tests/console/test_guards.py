@@ -6,7 +6,8 @@ from playwright.sync_api import expect
 
 from holdfast import Breaker, Holdfast, RateLimit, Retry, Timeout
 from holdfast.machine.trip import consecutive
-from tests.console.visiting import NARROW, server_of, sticks_out
+from tests.console.visiting import NARROW, sticks_out
+from tests.server.running import server_of
 
 
 def fail() -> None:

@@ -9,8 +9,10 @@ from playwright.sync_api import Page, expect
 
 from holdfast import Breaker, Holdfast, Retry, consecutive
 from holdfast.access.rights import Role
-from tests.console.holding import PASSWORD, both
-from tests.console.visiting import NARROW, Visit, server_of, sticks_out
+from tests.console.acts import acts
+from tests.console.holding import PASSWORD
+from tests.console.visiting import NARROW, Visit, sticks_out
+from tests.server.running import server_of
 from tests.server.served import file, program
 
 
@@ -86,7 +88,7 @@ def test_a_new_letter_comes_by_itself(hold: Holdfast, visit: Visit) -> None:
     expect(page.get_by_role("link", name="payments")).to_be_visible()
 
 
-@both
+@acts("POST /letters/{id}/replay")
 def test_a_letter_is_replayed(hold: Holdfast, visit: Visit) -> None:
     charged = program(hold)
     (id,) = file(hold)
@@ -114,6 +116,7 @@ def test_what_cannot_be_replayed_here_is_handed_over_and_followed(hold: Holdfast
     assert charged == ["o0"]
 
 
+@acts("POST /letters/{id}/replay")
 def test_a_letter_whose_attempts_are_used_up_gets_new_ones(hold: Holdfast, visit: Visit) -> None:
     charged = program(hold)
     (id,) = file(hold)
@@ -125,22 +128,21 @@ def test_a_letter_whose_attempts_are_used_up_gets_new_ones(hold: Holdfast, visit
     assert charged == ["o0"]
 
 
-@both
-@pytest.mark.parametrize(
-    ("button", "answer", "status"),
-    [("Resolve", "Resolve", "resolved"), ("Discard", "Discard", "rejected"), ("Review", "Take it", "reviewing")],
-)
-def test_an_operators_word_is_kept(hold: Holdfast, visit: Visit, button: str, answer: str, status: str) -> None:
+@acts(*(f"POST /letters/{{id}}/{verb}" for verb in ("resolve", "discard", "review", "reopen")))
+def test_an_operators_word_is_kept_and_can_be_taken_back(hold: Holdfast, visit: Visit) -> None:
     (id,) = file(hold)
     page = visit(f"/letters/{id}")
-    page.get_by_role("button", name=button, exact=True).click()
-    confirm(page, answer, "refunded by hand")
-    expect(page.locator(f".head [data-state={status}]")).to_be_visible()
-    expect(page.get_by_text("refunded by hand")).to_be_visible()
-    page.get_by_role("button", name="Put back").click()
-    confirm(page, "Put back")
-    expect(page.locator(".head [data-state=pending]")).to_be_visible()
-    assert status_of(hold, id) == "pending"
+    words = (("Resolve", "Resolve", "resolved"), ("Discard", "Discard", "rejected"), ("Review", "Take it", "reviewing"))
+    for button, answer, status in words:
+        page.get_by_role("button", name=button, exact=True).click()
+        confirm(page, answer, f"{status} by hand")
+        expect(page.locator(f".head [data-state={status}]")).to_be_visible()
+        expect(page.get_by_text(f"{status} by hand")).to_be_visible()
+        assert status_of(hold, id) == status
+        page.get_by_role("button", name="Put back").click()
+        confirm(page, "Put back")
+        expect(page.locator(".head [data-state=pending]")).to_be_visible()
+        assert status_of(hold, id) == "pending"
 
 
 def test_nothing_is_resolved_without_a_reason(hold: Holdfast, visit: Visit) -> None:
@@ -154,7 +156,7 @@ def test_nothing_is_resolved_without_a_reason(hold: Holdfast, visit: Visit) -> N
     assert status_of(hold, id) == "pending"
 
 
-@both
+@acts("POST /letters/{id}/delete")
 def test_a_letter_is_deleted_for_good(hold: Holdfast, visit: Visit) -> None:
     (id,) = file(hold)
     page = visit(f"/letters/{id}")
@@ -164,7 +166,7 @@ def test_a_letter_is_deleted_for_good(hold: Holdfast, visit: Visit) -> None:
     assert hold.letters.get_by_id(id) is None
 
 
-@both
+@acts("POST /letters/{id}/reveal")
 def test_what_is_masked_is_revealed_with_a_reason_and_masked_again(hold: Holdfast, visit: Visit) -> None:
     (id,) = file(hold, request_data={"card": {"password": "hunter2"}})
     page = visit(f"/letters/{id}")
@@ -190,6 +192,7 @@ def test_the_breaker_that_bars_a_replay_is_named(hold: Holdfast, visit: Visit) -
     expect(page.get_by_role("button", name="Replay")).to_have_attribute("aria-disabled", "true")
 
 
+@acts("POST /letters/{id}/resolve")
 def test_several_letters_are_ticked_and_resolved(hold: Holdfast, visit: Visit) -> None:
     file(hold, 3)
     page = visit("/letters")
@@ -204,6 +207,7 @@ def test_several_letters_are_ticked_and_resolved(hold: Holdfast, visit: Visit) -
     assert hold.letters.get_facet_counts()["by_status"] == {"pending": 1, "resolved": 2}
 
 
+@acts("POST /letters/{id}/replay")
 def test_several_letters_are_ticked_and_replayed(hold: Holdfast, visit: Visit) -> None:
     charged = program(hold)
     file(hold, 2)
@@ -225,7 +229,7 @@ def test_errors_are_put_together(hold: Holdfast, visit: Visit) -> None:
     expect(page.get_by_role("table", name="Letters").locator("tbody tr")).to_have_count(3)
 
 
-@both
+@acts("POST /letters/domains/pause", "POST /letters/domains/resume")
 def test_a_domain_is_paused_and_resumed(hold: Holdfast, visit: Visit) -> None:
     file(hold)
     page = visit("/letters?tab=domains")

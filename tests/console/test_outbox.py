@@ -7,7 +7,8 @@ from playwright.sync_api import Page, expect
 
 from holdfast import Holdfast
 from holdfast.access.rights import Role
-from tests.console.holding import PASSWORD, both
+from tests.console.acts import acts
+from tests.console.holding import PASSWORD
 from tests.console.visiting import NARROW, SHADES, Visit
 from tests.server.calls import SECRET, Calls
 
@@ -50,7 +51,7 @@ def test_entries_are_filtered_by_the_address_and_by_suggestions(visit: Visit, ca
     expect(page.get_by_role("heading", name="No entry fits")).to_be_visible()
 
 
-@both
+@acts("POST /outbox/{id}/requeue")
 def test_an_abandoned_entry_is_opened_and_requeued(visit: Visit, calls: Calls) -> None:
     calls.give_up(subject_id="ann", target="smtp")
     page = visit("/outbox")
@@ -70,6 +71,7 @@ def test_an_abandoned_entry_is_opened_and_requeued(visit: Visit, calls: Calls) -
     expect(page.locator("h1 + .badge")).to_have_text("succeeded")
 
 
+@acts("POST /outbox/{id}/cancel", "POST /outbox/{id}/reveal")
 def test_a_waiting_entry_is_given_up_and_a_payload_revealed_with_a_reason(
     visit: Visit, calls: Calls, hold: Holdfast
 ) -> None:
@@ -92,6 +94,7 @@ def test_a_waiting_entry_is_given_up_and_a_payload_revealed_with_a_reason(
     assert said == ["sent by hand", "the customer asks"]
 
 
+@acts("POST /outbox/{id}/verify")
 def test_a_denied_success_is_verified_again(visit: Visit, calls: Calls, hold: Holdfast) -> None:
     id = calls.put()
     calls.run()
@@ -106,7 +109,7 @@ def test_a_denied_success_is_verified_again(visit: Visit, calls: Calls, hold: Ho
     assert entry.verification == "pending"
 
 
-@both
+@acts("POST /outbox/requeue")
 def test_all_abandoned_entries_of_a_filter_are_requeued_once_their_number_is_typed(
     visit: Visit, calls: Calls, hold: Holdfast
 ) -> None:
@@ -125,6 +128,7 @@ def test_all_abandoned_entries_of_a_filter_are_requeued_once_their_number_is_typ
     assert {str(one.operation) for one in hold.outbox.find(status="abandoned")} == {"ship"}
 
 
+@acts("POST /outbox/queues/pause", "POST /outbox/queues/resume")
 def test_a_queue_is_paused_and_resumed(visit: Visit, calls: Calls, hold: Holdfast) -> None:
     calls.put(queue="slow")
     page = visit("/outbox")

@@ -10,7 +10,8 @@ from playwright.sync_api import Browser, expect
 from holdfast import Holdfast
 from holdfast.server import sampling
 from tests.console.holding import both
-from tests.console.visiting import NARROW, SHADES, Visit, server_of, sticks_out
+from tests.console.visiting import NARROW, SHADES, Visit, sticks_out
+from tests.server.running import server_of
 from tests.server.served import file
 
 

@@ -10,7 +10,9 @@ from holdfast.core.outcome import Evidence
 from holdfast.failover.pool import EndpointPool
 from holdfast.failover.rotation import ProxyRotator
 from holdfast.machine.trip import consecutive
-from tests.console.visiting import NARROW, server_of, sticks_out
+from tests.console.acts import acts
+from tests.console.visiting import NARROW, sticks_out
+from tests.server.running import server_of
 
 
 @pytest.fixture
@@ -35,6 +37,7 @@ def test_pools_are_listed_with_how_many_may_be_called(hold, visit, pool):
     expect(page).to_have_url(visit.url + "/pools/cdn")
 
 
+@acts("POST /pools/{name}/members/{endpoint}/drain", "POST /pools/{name}/members/{endpoint}/enable")
 def test_an_endpoint_is_drained_and_enabled(hold, visit, pool):
     page = visit("/pools/cdn")
     row = page.get_by_role("table", name="Endpoints").get_by_role("row").nth(1)
@@ -58,6 +61,7 @@ def test_the_last_endpoint_warns_before_it_is_drained(hold, visit, pool):
     expect(page.get_by_role("dialog")).to_contain_text("every call of this pool will be refused")
 
 
+@acts("POST /pools/{name}/members/{endpoint}/reset")
 def test_the_breaker_of_an_endpoint_is_reset(hold, visit, pool):
     broken = break_one(pool)
     page = visit("/pools/cdn")
@@ -72,6 +76,7 @@ class Answer:
     status_code = 200
 
 
+@acts("PUT /retry/policy")
 def test_a_rotators_policy_is_shown_and_changed(hold, visit):
     rotator = hold.add_pool("proxies", ProxyRotator(["http://a:1", "http://b:2"], telemetry=hold.telemetry))
     for _ in range(3):

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from holdfast import Holdfast
-from tests.console.holding import both
+from tests.console.acts import acts
 from tests.console.test_outbox import confirm
 from tests.console.visiting import NARROW, SHADES, Visit
 from tests.server.calls import SECRET, Calls
@@ -37,7 +37,7 @@ def test_sagas_are_listed_and_filtered_by_state(visit: Visit, calls: Calls) -> N
     expect(page).to_have_url(f"{visit.url}/sagas?state=completed")
 
 
-@both
+@acts("POST /sagas/{id}/resume")
 def test_a_stuck_saga_is_resumed_and_completes(visit: Visit, calls: Calls) -> None:
     calls.down.add("ship")
     calls.start("o-1")
@@ -58,6 +58,7 @@ def test_a_stuck_saga_is_resumed_and_completes(visit: Visit, calls: Calls) -> No
     expect(page.locator("h1 + .badge")).to_have_text("completed")
 
 
+@acts("POST /sagas/{id}/resolve")
 def test_a_step_is_said_to_be_done_by_hand(visit: Visit, calls: Calls, hold: Holdfast) -> None:
     calls.down.add("ship")
     id = calls.start()
@@ -71,6 +72,7 @@ def test_a_step_is_said_to_be_done_by_hand(visit: Visit, calls: Calls, hold: Hol
     assert run.state == "completed"
 
 
+@acts("POST /sagas/{id}/cancel", "POST /sagas/{id}/reveal")
 def test_a_running_saga_is_undone_and_its_data_revealed(visit: Visit, calls: Calls) -> None:
     id = calls.start()
     calls.run(rounds=1)

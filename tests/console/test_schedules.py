@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from holdfast import Holdfast
-from tests.console.holding import both
+from tests.console.acts import acts
 from tests.console.test_workflows import confirm, press
 from tests.console.visiting import NARROW, Visit, sticks_out
 from tests.server.orders import SECRET, Shop
@@ -25,7 +25,7 @@ def test_without_schedules_the_list_says_how_one_is_made(visit: Visit) -> None:
     expect(page.get_by_role("button", name="New schedule")).to_have_attribute("title", re.compile("serve with --app"))
 
 
-@both
+@acts("POST /schedules", *(f"POST /schedules/{{name}}/{verb}" for verb in ("pause", "resume", "run", "remove")))
 def test_a_schedule_is_made_run_held_changed_and_removed(shop: Shop, visit: Visit) -> None:
     page = visit("/schedules")
     press(page, "New schedule")
@@ -66,6 +66,7 @@ def test_a_cron_that_cannot_be_says_why(shop: Shop, visit: Visit) -> None:
     expect(page.locator(".toast")).to_contain_text("bad day-of-month")
 
 
+@acts("POST /schedules/{name}/reveal")
 def test_the_input_is_masked_until_somebody_says_why(shop: Shop, visit: Visit) -> None:
     order = {"order": {"id": 1, "password": SECRET}}
     shop.hold.workflows.schedules.add("daily", "fulfil", order, cron="@daily")

@@ -8,10 +8,12 @@ from playwright.sync_api import Page, expect
 from holdfast import Holdfast
 from holdfast.access.rights import Role
 from holdfast.server.api import create_app
+from tests.console.acts import acts
 from tests.console.building import CONSOLE
-from tests.console.holding import PASSWORD, both
+from tests.console.holding import PASSWORD
 from tests.console.registry import SCREENS
-from tests.console.visiting import NARROW, Visit, server_of, serving, sticks_out
+from tests.console.visiting import NARROW, Visit, sticks_out
+from tests.server.running import server_of, serving
 from tests.server.served import file
 
 
@@ -134,7 +136,7 @@ def test_the_keyboard_reaches_the_content_at_once(visit):
     expect(page.locator("main")).to_be_focused()
 
 
-@both
+@acts("POST /session", "DELETE /session")
 def test_whoever_is_not_known_signs_in_and_out(hold, visit):
     hold.access.add_user("ada", PASSWORD, Role.ADMIN, by="test")
     visit.allows(401)
@@ -163,6 +165,7 @@ def test_a_session_that_ends_elsewhere_leads_back_to_the_door(hold, visit):
     expect(page.get_by_role("heading", name="Sign in to Holdfast")).to_be_visible()
 
 
+@acts("POST /session/password")
 def test_one_changes_ones_own_password(hold, visit):
     hold.access.add_user("ada", PASSWORD, Role.VIEWER, by="test")
     visit.allows(401)
@@ -203,17 +206,23 @@ def test_a_server_that_goes_away_is_told(hold, browser):
 
 
 def test_a_page_that_nobody_looks_at_asks_nothing_and_catches_up(hold, visit):
-    page = visit("/letters")
+    page = visit.window()
+    page.clock.install()
+    page.goto(f"{visit.url}/overview")
     expect(page.locator("[data-live=live]")).to_be_visible()
     _hide(page, True)
     expect(page.locator("[data-live=resting]")).to_have_count(1)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    file(hold, domain="while.hidden")
-    page.wait_for_timeout(1500)
+    for domain in ("hidden.one", "hidden.two"):
+        hold.letters.pause(domain, by="ops", reason="nobody looks")
+    page.clock.run_for(60_000)
     assert asked == []
     _hide(page, False)
-    expect(page.get_by_text("while.hidden").first).to_be_visible()
+    told = page.get_by_role("list", name="Recent events").get_by_role("listitem")
+    expect(told).to_have_count(2)
+    expect(told.first).to_contain_text("hidden.two")
+    assert [url for url in asked if "/events?last_event_id=" in url] != []
 
 
 def test_what_happens_is_on_the_page_without_a_reload(hold, visit):

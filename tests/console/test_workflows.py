@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from holdfast import Holdfast, task, workflow
+from holdfast import Holdfast, workflow
 from holdfast.access.rights import Role
-from holdfast.workflows.calling import current_task
-from holdfast.workflows.messages import CancelWorkflow
 from holdfast.workflows.records import ITEM
-from tests.console.holding import PASSWORD, both
-from tests.console.test_screens import AXE, findings
-from tests.console.visiting import NARROW, SHADES, Visit, comes_true, server_of, settled, sticks_out
+from tests.console.acts import acts
+from tests.console.holding import PASSWORD
+from tests.console.looking import in_both_shades, looked_at
+from tests.console.visiting import NARROW, Visit, comes_true, settled, sticks_out
 from tests.server.orders import SECRET, Shop, wide
+from tests.server.running import server_of
 
 
 @pytest.fixture
@@ -97,6 +97,7 @@ def test_work_that_nobody_can_take_is_marked_and_told(shop: Shop, visit: Visit) 
     expect(page.get_by_text("no worker is there").first).to_be_visible()
 
 
+@acts("POST /workflows")
 def test_a_workflow_is_started_here_and_followed_to_its_end(shop: Shop, visit: Visit) -> None:
     page = visit("/workflows")
     press(page, "Start")
@@ -115,7 +116,7 @@ def test_a_workflow_is_started_here_and_followed_to_its_end(shop: Shop, visit: V
     assert said(shop.hold, "start") == ["to see", "to see"][:1]
 
 
-@both
+@acts("POST /workflows/{id}/retry")
 def test_what_has_failed_is_retried_and_the_page_shows_it_go_on(shop: Shop, visit: Visit) -> None:
     shop.rejects = True
     id = shop.order()
@@ -133,6 +134,7 @@ def test_what_has_failed_is_retried_and_the_page_shows_it_go_on(shop: Shop, visi
     assert said(shop.hold, "retry") == ["a new card"]
 
 
+@acts("POST /workflows/{id}/pause", "POST /workflows/{id}/resume")
 def test_a_workflow_is_held_and_goes_on(shop: Shop, visit: Visit) -> None:
     id = shop.order(works=False)
     page = visit(f"/workflows/{id}")
@@ -148,7 +150,7 @@ def test_a_workflow_is_held_and_goes_on(shop: Shop, visit: Visit) -> None:
     expect(node(page, "charge")).to_have_attribute("data-state", "SUCCEEDED")
 
 
-@both
+@acts("POST /workflows/{id}/signal")
 def test_a_signal_lets_the_waiting_stage_go_on(shop: Shop, visit: Visit) -> None:
     id = shop.order()
     page = visit(f"/workflows/{id}")
@@ -161,6 +163,7 @@ def test_a_signal_lets_the_waiting_stage_go_on(shop: Shop, visit: Visit) -> None
     expect(badge(page)).to_have_text("succeeded")
 
 
+@acts("POST /workflows/{id}/cancel")
 def test_a_workflow_is_canceled_for_a_reason_only(shop: Shop, visit: Visit) -> None:
     id = shop.order()
     page = visit(f"/workflows/{id}")
@@ -174,6 +177,7 @@ def test_a_workflow_is_canceled_for_a_reason_only(shop: Shop, visit: Visit) -> N
     expect(page.get_by_role("button", name="Signal (")).to_have_attribute("title", "It has ended.")
 
 
+@acts("POST /workflows/{id}/recover")
 def test_what_is_missing_in_a_workflow_is_found(shop: Shop, visit: Visit) -> None:
     id = shop.order(works=False)
     page = visit(f"/workflows/{id}")
@@ -188,18 +192,19 @@ def test_what_is_missing_in_a_workflow_is_found(shop: Shop, visit: Visit) -> Non
     expect(node(page, "charge")).to_have_attribute("data-state", "SUCCEEDED")
 
 
-@pytest.mark.parametrize(
-    ("button", "confirms", "state"),
-    [("Leave out", "Leave out", "SKIPPED"), ("Cancel", "Cancel the stage", "CANCELED")],
-)
-def test_a_stage_is_left_out_or_canceled(shop: Shop, visit: Visit, button: str, confirms: str, state: str) -> None:
-    id = shop.order()
-    page = visit(f"/workflows/{id}?stage=wait_signal")
-    panel = page.get_by_role("region", name="wait_signal")
-    panel.get_by_role("button", name=button, exact=True).click()
-    confirm(page, confirms)
-    expect(node(page, "wait_signal")).to_have_attribute("data-state", state)
-    expect(panel.get_by_role("button", name="Leave out")).to_have_attribute("aria-disabled", "true")
+@acts("POST /workflows/{id}/stages/{stage}/skip", "POST /workflows/{id}/stages/{stage}/cancel")
+def test_a_stage_is_left_out_or_canceled(shop: Shop, visit: Visit) -> None:
+    for button, confirms, state in (
+        ("Leave out", "Leave out", "SKIPPED"),
+        ("Cancel", "Cancel the stage", "CANCELED"),
+    ):
+        id = shop.order()
+        page = visit(f"/workflows/{id}?stage=wait_signal")
+        panel = page.get_by_role("region", name="wait_signal")
+        panel.get_by_role("button", name=button, exact=True).click()
+        confirm(page, confirms)
+        expect(node(page, "wait_signal")).to_have_attribute("data-state", state)
+        expect(panel.get_by_role("button", name="Leave out")).to_have_attribute("aria-disabled", "true")
 
 
 def finished(shop: Shop) -> str:
@@ -209,6 +214,7 @@ def finished(shop: Shop) -> str:
     return id
 
 
+@acts("POST /workflows/{id}/stages/{stage}/restart")
 def test_a_stage_is_run_again_and_what_comes_after_it(shop: Shop, visit: Visit) -> None:
     id = finished(shop)
     page = visit(f"/workflows/{id}?stage=charge")
@@ -221,6 +227,7 @@ def test_a_stage_is_run_again_and_what_comes_after_it(shop: Shop, visit: Visit) 
     assert shop.charged == [7, 7]
 
 
+@acts("POST /workflows/{id}/fork")
 def test_a_fork_begins_at_a_stage_with_a_changed_input(shop: Shop, visit: Visit) -> None:
     id = finished(shop)
     page = visit(f"/workflows/{id}?stage=charge")
@@ -232,6 +239,7 @@ def test_a_fork_begins_at_a_stage_with_a_changed_input(shop: Shop, visit: Visit)
     assert shop.charged == [7, 8]
 
 
+@acts("POST /workflows/{id}/reveal")
 def test_secrets_are_masked_until_somebody_says_why(shop: Shop, visit: Visit) -> None:
     id = shop.order()
     page = visit(f"/workflows/{id}?stage=reserve")
@@ -326,12 +334,9 @@ def test_two_thousand_stages_are_a_list_that_says_why(shop: Shop, visit: Visit) 
     expect(page.get_by_role("region", name="s1999")).to_be_visible()
 
 
+@acts("POST /workflows/dead/{item}/replay", "POST /workflows/dead/{item}/discard", "POST /workflows/dead/{item}/reveal")
 def test_dead_items_are_tried_again_forgotten_and_revealed(shop: Shop, visit: Visit) -> None:
-    for number in range(2):
-        shop.hold.workflows.queue.push(
-            CancelWorkflow(execution_id="nowhere", message_id=f"m/{number}", max_attempts=1, user="ann")
-        )
-    shop.work()
+    shop.bury("m/0", "m/1")
     page = visit("/workflows?tab=dead")
     rows = page.get_by_role("table", name="Dead items").locator("tbody tr")
     expect(rows).to_have_count(2)
@@ -349,39 +354,17 @@ def test_dead_items_are_tried_again_forgotten_and_revealed(shop: Shop, visit: Vi
     assert shop.hold.workflows.queue.size() == 1
 
 
+@acts("POST /workflows/finalizers/{finalizer}/run")
 def test_a_finalizer_that_failed_is_run_again(shop: Shop, visit: Visit) -> None:
-    flows, busy = shop.hold.workflows, [True]
-
-    @flows.finalizers.add
-    def remove(path: str) -> None:
-        if busy:
-            raise OSError("busy")
-
-    @task
-    def write() -> None:
-        here = current_task()
-        assert here is not None
-        here.finalize("remove", path="/spool/7")
-
-    @workflow
-    def spool() -> Any:
-        return write()
-
-    id = flows.start(spool).id
-    shop.work()
-    (row,) = flows.finalizers.find(id)
+    id = shop.spool()
     page = visit(f"/workflows/{id}?tab=more")
-    expect(page.get_by_role("region", name="Finalizers")).to_contain_text("busy")
-    for _ in range(10):
-        shop.hold.store.sweep(ITEM, (), {"due_at": shop.hold.store.now()})
-        shop.work()
-    page.reload()
-    busy.clear()
+    finalizers = page.get_by_role("region", name="Finalizers")
+    expect(finalizers).to_contain_text("busy")
+    shop.holds_files = False
     press(page, "Run again")
     expect(page.get_by_text("A worker will run it")).to_be_visible()
     shop.work()
-    expect(page.get_by_role("region", name="Finalizers").locator(".badge")).to_have_text("done")
-    assert row.name == "remove"
+    expect(finalizers.locator(".badge")).to_have_text("done")
 
 
 def test_a_workflow_links_to_those_that_it_has_started(shop: Shop, visit: Visit) -> None:
@@ -437,16 +420,12 @@ def test_nothing_sticks_out_where_there_is_little_room(shop: Shop, visit: Visit,
         assert sticks_out(page) == 0, path
 
 
-@pytest.mark.parametrize("shade", SHADES)
-def test_nothing_keeps_anybody_from_using_the_pages_of_one(shop: Shop, visit: Visit, shade: str) -> None:
+def test_nothing_keeps_anybody_from_using_the_pages_of_one(shop: Shop, visit: Visit) -> None:
     shop.rejects = True
     id = shop.order()
-    shop.hold.workflows.schedules.add("nightly", "greet", cron="@daily")
-    page = visit.window(shade=shade, bypass_csp=True)  # the policy would refuse axe; what it looks at is the same
-    page.add_init_script(path=str(AXE))
-    for path in (f"/workflows/{id}?stage=charge", f"/workflows/{id}?tab=timeline", f"/workflows/{id}?tab=log&at=1",
-                 f"/workflows/{id}?tab=more", "/schedules/nightly"):  # fmt: skip
+    page = looked_at(visit)
+    for path in (f"/workflows/{id}?stage=charge", f"/workflows/{id}?tab=log&at=1"):
         page.goto(f"{visit.url}{path}")
         page.locator(".card").first.wait_for()
         settled(page)
-        assert findings(page) == [], path
+        assert in_both_shades(page, path) == []

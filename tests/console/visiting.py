@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-import uvicorn
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, Response, expect
-from starlette.types import ASGIApp
 
-from holdfast import Holdfast
-from holdfast.server.run import listen, server, url_of
+from tests.console.acts import route_of
 
 CHROMIUM: Final = "/usr/bin/chromium"
 ARGUMENTS: Final = [
@@ -27,49 +23,14 @@ _PATIENCE_MS: Final = 30_000  # a busy machine is slow; what is waited for comes
 expect.set_options(timeout=_PATIENCE_MS)
 
 
-@contextmanager
-def server_of(hold: Holdfast, **options: Any) -> Iterator[str]:
-    """The server on a free port of this machine, in a thread; its address."""
-    listening, told, begun = listen(port=0), [], threading.Event()
-
-    def heard(url: str) -> None:
-        told.append(url)
-        begun.set()
-
-    made = server(hold, listening, told=heard, **options)
-    thread = threading.Thread(target=made.run, kwargs={"sockets": [listening]}, name="console-server")
-    thread.start()
-    try:
-        assert begun.wait(30), "the server did not begin"
-        yield told[0]
-    finally:
-        made.should_exit = True
-        thread.join(30)
-        listening.close()
-        assert not thread.is_alive(), "the server did not end"
-
-
-@contextmanager
-def serving(app: ASGIApp) -> Iterator[str]:
-    """Any application on a free port of this machine, in a thread; its address."""
-    listening = listen(port=0)
-    made = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=made.run, kwargs={"sockets": [listening]}, name="console-server")
-    thread.start()
-    try:
-        yield url_of(listening)
-    finally:
-        made.should_exit = True
-        thread.join(30)
-        listening.close()
-
-
 class Visit:
     """Opens pages of one server: `page = visit("/letters")`. `end` fails on what the browser complained of."""
 
     def __init__(self, browser: Browser, url: str) -> None:
         self.url = url
         self.complaints: list[str] = []
+        self.done: set[str] = set()
+        """The changes that were asked for, with success: `POST /letters/{id}/replay`."""
         self._browser = browser
         self._contexts: list[BrowserContext] = []
         self._allowed: set[int] = set()
@@ -127,6 +88,9 @@ class Visit:
     def _answered(self, response: Response) -> None:
         if response.status >= 400 and response.status not in self._allowed:
             self.complaints.append(f"{response.status}: {response.request.method} {response.url}")
+        if response.ok and response.url.startswith(self.url):
+            path = urlsplit(response.url.removeprefix(self.url)).path
+            self.done |= {one for one in [route_of(response.request.method, path)] if one}
 
 
 def sticks_out(page: Page) -> int:
