@@ -12,6 +12,7 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from itertools import islice
 from typing import Any, ClassVar, Final, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
@@ -24,6 +25,7 @@ from holdfast.telemetry.events import AttemptCompleted, CallCompleted, GuardEven
 KEPT: Final = 1000
 MOST_STREAMS: Final = 100
 _BEAT_S: Final = 5.0
+_BREATH_S: Final = 0.1  # between what is sent: a busy store is a few words a second, and not one for each commit
 LOOK_EVERY_S: Final = 5.0
 """How long a stream may go on for somebody who is no longer allowed to hear it, if nothing else tells."""
 _TOPICS: Final = {  # what stores call them; the outbox's is `outbox.wake.topic_of`, which needs SQLAlchemy
@@ -41,7 +43,11 @@ class Message(NamedTuple):
 
 
 class Live:
-    """The last messages, and who waits for more."""
+    """The last messages, and who waits for more.
+
+    Of the store only the last word on each topic is kept: a page asks what is new, so a second word replaces one that
+    it has not heard. Then a busy store does not push out what was told of this process.
+    """
 
     quiet: ClassVar[bool] = True  # or every guarded call would make an event for it
 
@@ -49,8 +55,9 @@ class Live:
         self._hold = hold
         self._run = secrets.token_hex(8)
         self._lock = threading.Lock()
-        self._kept: deque[Message] = deque(maxlen=KEPT)
-        self._number = 0
+        self._events: deque[Message] = deque()
+        self._words: dict[str, Message] = {}
+        self._number = self._dropped = 0
         self._waiting: set[Callable[[], object]] = set()
         self._subscriptions: list[Subscription] = []
         self._is_open = False
@@ -90,7 +97,7 @@ class Live:
         text = json.dumps(data, default=str)
         with self._lock:
             self._number += 1
-            self._kept.append(Message(self._number, topic, text))
+            self._keep(Message(self._number, topic, text))
             waiting = tuple(self._waiting)
         for wake in waiting:
             wake()
@@ -98,15 +105,15 @@ class Live:
     def since(self, number: int) -> list[Message] | None:
         """The messages after that one; None if some of them are no longer kept."""
         with self._lock:
-            if number > self._number or (self._kept and number < self._kept[0].number - 1):
+            if number > self._number or number < self._dropped:
                 return None
-            return [one for one in self._kept if one.number > number]
+            return sorted(one for one in (*self._events, *self._words.values()) if one.number > number)
 
     def recent(self, limit: int = 100) -> list[dict[str, Any]]:
         """The last events of this process, the newest first."""
         with self._lock:
-            found = [one for one in self._kept if one.topic == "event"][-limit:]
-        return [{"number": one.number, **json.loads(one.data)} for one in reversed(found)]
+            found = list(islice(reversed(self._events), limit))
+        return [{"number": one.number, **json.loads(one.data)} for one in found]
 
     @property
     def is_full(self) -> bool:
@@ -148,6 +155,9 @@ class Live:
                 for one in found:
                     number = one.number
                     yield f"event: {one.topic}\nid: {self._run}-{one.number}\ndata: {one.data}\n\n"
+                if found:
+                    await asyncio.sleep(_BREATH_S)
+                    continue
                 try:
                     await asyncio.wait_for(news.wait(), _BEAT_S)
                 except TimeoutError:
@@ -165,12 +175,13 @@ class Live:
             return self._number, True
         return int(number), False
 
-    def _changed(self, topic: str) -> Callable[[], None]:
-        def changed() -> None:
-            # A page asks the store what is new; who has been told and has not asked yet needs no second word.
-            with self._lock:
-                if self._kept and self._kept[-1].topic == topic:
-                    return
-            self.tell(topic, {})
+    def _keep(self, message: Message) -> None:
+        if message.topic != "event":
+            self._words[message.topic] = message
+            return
+        self._events.append(message)
+        if len(self._events) > KEPT:
+            self._dropped = self._events.popleft().number
 
-        return changed
+    def _changed(self, topic: str) -> Callable[[], None]:
+        return lambda: self.tell(topic, {})

@@ -25,11 +25,11 @@ export function detailsOf(told: Told): string {
     .join(", ");
 }
 
-/** The events that have come since the page was opened, then those that were there; each once. */
+/** The events that have come since the page was opened and those that the server has kept, the newest first; each once. */
 export function merged(live: readonly Told[], before: readonly Told[], most: number): readonly Told[] {
   const seen = new Set<string>();
   return [...live, ...before].filter((told) => {
     const key = `${told.at} ${told.event} ${told.operation_key} ${told.call_id} ${told["letter_id"]}`;
     return !seen.has(key) && seen.add(key);
-  }).slice(0, most);
+  }).sort((one, other) => (other.at ?? "").localeCompare(one.at ?? "")).slice(0, most);
 }
