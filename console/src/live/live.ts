@@ -19,6 +19,7 @@ export function useLive(topics: readonly Topic[], keys: readonly QueryKey[]): vo
     let timer: number | undefined;
     const ask = () => {
       timer = undefined;
+      if (document.hidden) return; // since it was set; whoever looks again asks anew
       asked = performance.now();
       for (const queryKey of under) void queries.invalidateQueries({ queryKey });
     };
