@@ -11,10 +11,10 @@ Whatever the browser complains of fails the test; `visit.allows(404)` names an a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
 from holdfast import Holdfast
 from holdfast.server import console
@@ -22,7 +22,9 @@ from tests.console import building
 from tests.console.acts import named
 from tests.console.holding import holding
 from tests.console.visiting import ARGUMENTS, CHROMIUM, Visit
-from tests.server.running import server_of
+from tests.server.running import Switchboard
+
+Visiting = Callable[[str], Iterator[Visit]]
 
 
 @pytest.fixture(scope="session")
@@ -33,14 +35,29 @@ def built() -> Iterator[None]:
         yield
 
 
-# Not for the session: while Playwright runs, its event loop would be in the way of other modules' async tests.
-@pytest.fixture(scope="module")
+# Not for the session: while Playwright runs, its event loop would be in the way of other folders' async tests.
+@pytest.fixture(scope="package")
 def browser(built: None) -> Iterator[Browser]:
     """Debian's Chromium."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="package")
+def address() -> Iterator[Switchboard]:
+    """Where each test's server is, one after another."""
+    with Switchboard().open() as board:
+        yield board
+
+
+@pytest.fixture(scope="package")
+def regular(browser: Browser) -> Iterator[BrowserContext]:
+    """A browser that has been there before: it does not load and compile the console for every test."""
+    context = browser.new_context()
+    yield context
+    context.close()
 
 
 @pytest.fixture
@@ -51,21 +68,25 @@ def hold(request: pytest.FixtureRequest, tmp_path) -> Iterator[Holdfast]:
 
 
 @pytest.fixture
-def visit(hold: Holdfast, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Visit]:
+def visit(hold: Holdfast, address: Switchboard, open_console: Visiting) -> Iterator[Visit]:
     """`visit("/letters")` opens a page of the console over `hold`."""
-    with server_of(hold) as url:
-        yield from _visiting(browser, url, request)
+    with address.serves(hold) as url:
+        yield from open_console(url)
 
 
 @pytest.fixture
-def visit_open(hold: Holdfast, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Visit]:
+def visit_open(hold: Holdfast, address: Switchboard, open_console: Visiting) -> Iterator[Visit]:
     """The same where nobody has to sign in, although there are users."""
-    with server_of(hold, required=False) as url:
-        yield from _visiting(browser, url, request)
+    with address.serves(hold, required=False) as url:
+        yield from open_console(url)
 
 
-def _visiting(browser: Browser, url: str, request: pytest.FixtureRequest) -> Iterator[Visit]:
-    visit = Visit(browser, url)
-    yield visit
-    visit.end()
-    assert named(request.node) <= visit.done, f"the test did not do {sorted(named(request.node) - visit.done)}"
+@pytest.fixture
+def open_console(browser: Browser, regular: BrowserContext, request: pytest.FixtureRequest) -> Visiting:
+    def visiting(url: str) -> Iterator[Visit]:
+        visit = Visit(browser, url, regular)
+        yield visit
+        visit.end()
+        assert named(request.node) <= visit.done, f"the test did not do {sorted(named(request.node) - visit.done)}"
+
+    return visiting

@@ -20,11 +20,17 @@ def looked_at(visit: Visit) -> Page:
     return page
 
 
+def shade(page: Page, name: str) -> None:
+    """Let day or night fall, and wait until the page is drawn in its colours."""
+    page.emulate_media(color_scheme="dark" if name == "dark" else "light", reduced_motion="reduce")
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 def in_both_shades(page: Page, where: str) -> list[str]:
     """What axe finds; in the dark only the colours are different."""
-    page.emulate_media(color_scheme="dark")
+    shade(page, "dark")
     dark = findings(page, "color-contrast")
-    page.emulate_media(color_scheme="light")
+    shade(page, "light")
     return [f"{where}: {one}" for one in (*dark, *findings(page))]
 
 

@@ -27,7 +27,7 @@ def static() -> Path:
 
 
 def test_the_first_load_is_small(hold, visit):
-    page = visit.window()
+    page = visit.window(own=True)
     loaded: dict[str, int] = {}
     page.on("response", lambda response: loaded.update({response.url: _packed(response)}))
     page.goto(f"{visit.url}/overview")

@@ -12,7 +12,7 @@ from tests.console.acts import acts
 from tests.console.building import CONSOLE
 from tests.console.holding import PASSWORD
 from tests.console.registry import SCREENS
-from tests.console.visiting import NARROW, Visit, sticks_out
+from tests.console.visiting import NARROW, Visit, settled, sticks_out
 from tests.server.running import server_of, serving
 from tests.server.served import file
 
@@ -201,15 +201,16 @@ def test_a_server_that_goes_away_is_told(hold, browser):
         page.evaluate("window.dispatchEvent(new Event('offline'))")
     expect(page.locator("[data-live=lost]")).to_be_visible()
     visit.complaints.clear()
-    for context in browser.contexts:
-        context.close()
+    visit.end()
 
 
 def test_a_page_that_nobody_looks_at_asks_nothing_and_catches_up(hold, visit):
-    page = visit.window()
+    page = visit.window(own=True)
     page.clock.install()
     page.goto(f"{visit.url}/overview")
+    expect(page.get_by_role("heading", name="Nothing yet")).to_be_visible()
     expect(page.locator("[data-live=live]")).to_be_visible()
+    settled(page)
     _hide(page, True)
     expect(page.locator("[data-live=resting]")).to_have_count(1)
     asked: list[str] = []
@@ -242,7 +243,9 @@ def test_what_nobody_tells_of_is_there_a_little_later(hold, visit):
 def _hide(page: Page, is_hidden: bool) -> None:
     page.evaluate(
         """(hidden) => {
-            Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+            const says = { hidden, visibilityState: hidden ? "hidden" : "visible" };
+            for (const [name, value] of Object.entries(says))
+                Object.defineProperty(document, name, { configurable: true, get: () => value });
             document.dispatchEvent(new Event("visibilitychange"));
         }""",
         is_hidden,

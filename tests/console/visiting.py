@@ -6,7 +6,17 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, Response, expect
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Page,
+    Request,
+    Response,
+    ViewportSize,
+    expect,
+)
 
 from tests.console.acts import route_of
 
@@ -16,8 +26,8 @@ ARGUMENTS: Final = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 SHADES: Final = ("light", "dark")
-WIDE: Final = {"width": 1280, "height": 800}
-NARROW: Final = {"width": 400, "height": 800}
+WIDE: Final[ViewportSize] = {"width": 1280, "height": 800}
+NARROW: Final[ViewportSize] = {"width": 390, "height": 800}
 _PATIENCE_MS: Final = 30_000  # a busy machine is slow; what is waited for comes at once on any other
 
 expect.set_options(timeout=_PATIENCE_MS)
@@ -26,32 +36,40 @@ expect.set_options(timeout=_PATIENCE_MS)
 class Visit:
     """Opens pages of one server: `page = visit("/letters")`. `end` fails on what the browser complained of."""
 
-    def __init__(self, browser: Browser, url: str) -> None:
+    def __init__(self, browser: Browser, url: str, shared: BrowserContext | None = None) -> None:
         self.url = url
         self.complaints: list[str] = []
         self.done: set[str] = set()
         """The changes that were asked for, with success: `POST /letters/{id}/replay`."""
         self._browser = browser
+        self._shared = shared
+        self._pages: list[Page] = []
         self._contexts: list[BrowserContext] = []
         self._allowed: set[int] = set()
 
-    def __call__(self, path: str = "/", *, shade: str = "light", **options: Any) -> Page:
-        """A page in a window of its own, once it shows its heading and what it has asked for first."""
-        page = self.window(shade=shade, **options)
+    def __call__(self, path: str = "/", **options: Any) -> Page:
+        """A page in a new window, once it shows its heading and what it has asked for first."""
+        page = self.window(**options)
         page.goto(self.url + path)
         page.locator("h1, .state h2").first.wait_for()
         expect(page.locator(".skeleton")).to_have_count(0)
         return page
 
-    def window(self, *, shade: str = "light", **options: Any) -> Page:
-        """An empty window that is watched."""
-        options.setdefault("viewport", WIDE)
-        context = self._browser.new_context(
-            color_scheme="dark" if shade == "dark" else "light", reduced_motion="reduce", **options
-        )
+    def window(self, *, shade: str = "light", viewport: ViewportSize = WIDE, own: bool = False, **options: Any) -> Page:
+        """An empty window that is watched.
+
+        It is one of a browser that has been here before, which is far cheaper, unless it is to be its `own`.
+        """
+        if self._shared is None or own or options:
+            context = self._browser.new_context(**options)
+            self._contexts.append(context)
+        else:
+            context = self._shared
         context.set_default_timeout(_PATIENCE_MS)
-        self._contexts.append(context)
         page = context.new_page()
+        self._pages.append(page)
+        page.set_viewport_size(viewport)
+        page.emulate_media(color_scheme="dark" if shade == "dark" else "light", reduced_motion="reduce")
         page.on("console", self._logged)
         page.on("pageerror", lambda error: self.complaints.append(f"exception: {error}"))
         page.on("dialog", self._asked)
@@ -64,9 +82,15 @@ class Visit:
         self._allowed |= set(statuses)
 
     def end(self) -> None:
-        """Close every window, and say what was wrong in them."""
+        """Close every window, leave nothing behind, and say what was wrong in them."""
+        for page in self._pages:
+            if page.url.startswith(self.url):
+                page.evaluate("localStorage.clear()")
+            page.close()
         for context in self._contexts:
             context.close()
+        if self._shared is not None:
+            self._shared.clear_cookies()
         assert not self.complaints, "the browser complained:\n" + "\n".join(self.complaints)
 
     def _logged(self, message: ConsoleMessage) -> None:
