@@ -35,7 +35,7 @@ export function Acts({ breaker }: { breaker: Breaker }) {
   const close = useAct((given: { reason: string; ttl_minutes: number }) => api.post("/api/v1/breakers/{name}/force-close", { path, body: given }), { says: `${said} is held closed`, changes });
   const reset = useAct((reason: string) => api.post("/api/v1/breakers/{name}/reset", { path, body: { reason } }), { says: `${said} is closed, and its counts are 0`, changes });
   const clear = useAct((reason: string) => api.post("/api/v1/breakers/{name}/clear", { path, body: { reason } }), { says: `${said} is left to itself`, changes });
-  const unstored = breaker.stored ? undefined : "It never moved, so there is nothing to reset.";
+  const unstored = breaker.stored ? undefined : breaker.state === "closed" ? "It never moved, so there is nothing to reset." : "The store has not heard of it yet, so there is nothing to reset there.";
   return (
     <>
       <Button

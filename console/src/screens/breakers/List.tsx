@@ -85,7 +85,7 @@ function State({ breaker }: { breaker: Breaker }) {
     <span className="breakers-state">
       <Status state={breaker.state} />
       {breaker.pin_active && <Tag tone="warn">held</Tag>}
-      {!breaker.stored && <Tag>never moved</Tag>}
+      {!breaker.stored && <Tag>{breaker.state === "closed" ? "never moved" : "in this process only"}</Tag>}
     </span>
   );
 }

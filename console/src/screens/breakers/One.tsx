@@ -81,6 +81,7 @@ export function One() {
 
 function summary(breaker: Breaker): string {
   if (breaker.pin_active) return breaker.state === "open" ? "Held open by an operator: every process refuses its calls." : breaker.state === "closed" ? "Held closed by an operator: every call goes through, and it never trips." : "Held half-open by an operator.";
+  if (breaker.state !== "closed" && !breaker.stored) return "This process has opened it and refuses its calls. The store, and with it the other processes, has not heard of it yet.";
   if (breaker.state === "open") return "Calls are refused in every process until a probe may go.";
   if (breaker.state === "half_open") return "A few probes go through; what they come to decides.";
   return breaker.stored ? "Calls go through." : "Calls go through. It never moved, so nothing is stored of it yet.";

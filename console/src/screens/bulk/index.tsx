@@ -122,7 +122,7 @@ function One() {
               <Figure label="Succeeded" value={short(found.succeeded)} />
               <Figure label="Failed" value={short(found.failed)} {...(found.failed ? { tone: "bad" as const } : {})} />
               <Figure label="Passed over" value={short(found.skipped)} note="not replayable, or changed meanwhile" />
-              <Figure label="Pace" value={found.rate_per_s === null ? "–" : `${short(found.rate_per_s)}/s`} />
+              <Figure label="Pace" value={found.rate_per_s === null ? "–" : `${short(found.rate_per_s < 10 ? Number(found.rate_per_s.toFixed(1)) : Math.round(found.rate_per_s))}/s`} />
               <Figure label="Time left" value={found.eta_s === null ? "–" : duration(found.eta_s)} />
             </div>
             <Card title="What came of them">

@@ -101,7 +101,7 @@ function Tiles({ seen, curves }: { seen: Seen; curves: Curves | undefined }) {
       <Tile label="Letters waiting" value={waiting} tone={waiting ? "warn" : undefined} to={to("letters", null, { status: "pending" })} note={letters.oldest_age_s === null ? "nothing waits" : `the oldest for ${duration(letters.oldest_age_s)}`}>
         <Curve curves={curves} name="letters_pending" tone="warn" label="Letters waiting, last hour" />
       </Tile>
-      <Tile label="Need a person" value={person} tone={person ? "bad" : undefined} to={to("letters", null, { status: "requires_review" })} note="their attempts are used up" />
+      <Tile label="Need a person" value={person} tone={person ? "bad" : undefined} to={to("letters", null, { status: "requires_review" })} note={person ? "their attempts are used up" : "no letter does"} />
       <Tile label="Breakers open" value={open} tone={open ? "bad" : undefined} to={to("breakers")} note={`${half ? `${half} half open, ` : ""}${breakers.pinned ? `${breakers.pinned} held, ` : ""}of ${whole(all)}`}>
         <Curve curves={curves} name="breakers_open" tone="bad" label="Breakers open, last hour" />
       </Tile>
@@ -111,7 +111,12 @@ function Tiles({ seen, curves }: { seen: Seen; curves: Curves | undefined }) {
         </Tile>
       )}
       {outbox && <Tile label="Given up" value={outbox.by_status["abandoned"] ?? 0} tone={outbox.by_status["abandoned"] ? "bad" : undefined} to={to("outbox", null, { status: "abandoned" })} note="outbox entries" />}
-      {sagas && <Tile label="Sagas" value={running} tone={stuck ? "bad" : undefined} to={stuck ? to("sagas", null, { state: "stuck" }) : to("sagas")} note={stuck ? `${whole(stuck)} stuck` : "none is stuck"} />}
+      {sagas &&
+        (stuck ? (
+          <Tile label="Sagas stuck" value={stuck} tone="bad" to={to("sagas", null, { state: "stuck" })} note={`${whole(running)} running`} />
+        ) : (
+          <Tile label="Sagas running" value={running} to={to("sagas")} note="none is stuck" />
+        ))}
       <Tile
         label="Workflows running"
         value={workflows.by_status["RUNNING"] ?? 0}
