@@ -9,6 +9,7 @@ from tests.console.building import CONSOLE
 
 _LINE: Final = re.compile(
     r'\{ name: "(?P<name>\w+)", title: "(?P<title>\w+)", icon: "\w+", key: "(?P<key>\w)", right: "(?P<right>[\w:]+)",'
+    r" paths: (?P<paths>\w+|\[.*?\])"
 )
 
 
@@ -19,6 +20,12 @@ class Screen(NamedTuple):
     title: str
     key: str
     right: str
+    paths: str
+
+    @property
+    def has_things(self) -> bool:
+        """Whether there are pages of single things below it."""
+        return self.paths == "ONE"
 
 
 def screens() -> list[Screen]:

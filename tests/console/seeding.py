@@ -10,13 +10,16 @@ from typing import Any, Final
 
 from holdfast import Breaker, Holdfast, Retry, Saga, Step, consecutive, task, workflow
 from holdfast.access.rights import ROLES, Identity, Role
+from holdfast.audit.event import AuditEvent
 from holdfast.core.outcome import Evidence
 from holdfast.errors import HoldfastError
 from holdfast.failover.endpoint import Endpoint
 from holdfast.failover.pool import EndpointPool
 from holdfast.letters.scope import LetterFilter
 from holdfast.server.trail import Trail
+from holdfast.store.codec import clean_text
 from holdfast.workflows.model import Workflow
+from holdfast.workflows.serving import Serving
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task_run import TaskExecution
 from tests.console.holding import PASSWORD
@@ -43,9 +46,30 @@ class Seeds:
         self.sagas()
         self.workflows()
         self.schedules()
+        self.workers()
         self.access()
         self.trail()
         return self.made
+
+    def crowded(self) -> None:
+        """One thing of each kind with every text in it."""
+        hold, names = self.hold, list(dict.fromkeys(filter(str.strip, map(clean_text, self._cut(50)))))
+        hold.add_pool("crowded", EndpointPool([Endpoint(name, name, region=name) for name in names]))
+        payload = dict(zip(names, self.texts, strict=False))
+        hold.letters.create("crowded", "X", error_message="x", request_data=payload)
+        stages = [
+            StageExecution.create(
+                "plain", name, name, requisite_stage_ref_ids=names[at - 10 : at - 9] if at >= 10 else [],
+                tasks=[TaskExecution.create(name, "fail")],
+            )
+            for at, name in enumerate(names)
+        ]  # fmt: skip
+        hold.workflows.start(Workflow.create("crowded", "crowded", stages))
+        hold.saga(Saga("crowded", [Step(name, "book", compensation="unbook") for name in names]))
+        with hold.sessions.begin() as session:
+            hold.sagas.start(session, "crowded", {"text": "x"}, subject_id="crowded")
+            hold.outbox.put(session, "send", {"text": names}, target="crowded", subject_id="crowded")
+        Serving(hold.store, names, names, lambda: {"host": "crowded", "pid": 7}).declare(names)
 
     def guards(self) -> None:
         """Guards whose calls have failed, with open breakers and letters."""
@@ -137,7 +161,7 @@ class Seeds:
             with hold.sessions.begin() as session:
                 hold.sagas.start(session, text, {"text": text}, subject_id=text)
 
-        self._each("sagas", self._cut(50)[:40], make)
+        self._each("sagas", self._cut(50), make)
         for _ in range(3):
             _run(hold.runner().run_once())
 
@@ -156,18 +180,20 @@ class Seeds:
         hold.workflows.add(failing)
 
         def make(text: str) -> None:
-            hold.workflows.start("failing", text=text)
+            if self.made["workflows"] % 4 == 0:
+                hold.workflows.start("failing", text=text)
             named = text[:100]
             tasks = [TaskExecution.create(named, "fail")]
             stages = [
-                StageExecution.create("plain", named, "a", tasks=tasks, context={"text": text}),
+                StageExecution.create("plain", named, named, tasks=tasks, context={"text": text}),
                 StageExecution.create(
-                    "plain", named, "b", requisite_stage_ref_ids=["a"], tasks=[TaskExecution.create(named, "fail")]
+                    "plain", named, f"{named}.", requisite_stage_ref_ids=[named],
+                    tasks=[TaskExecution.create(named, "fail")],
                 ),
-            ]
+            ]  # fmt: skip
             hold.workflows.start(Workflow.create(named, named, stages))
 
-        self._each("workflows", self.texts[:60], make)
+        self._each("workflows", self.texts, make)
         worker = hold.workflows.worker()
         worker.run_once()
         worker.close()
@@ -181,7 +207,15 @@ class Seeds:
                 text, "failing", {"text": text}, cron="0 3 * * *", paused=paused, by=text[:50]
             )
 
-        self._each("schedules", self._cut(100)[:60], make)
+        self._each("schedules", self._cut(100), make)
+
+    def workers(self) -> None:
+        """Workers of other machines, by the word of their rows."""
+
+        def make(text: str) -> None:
+            Serving(self.hold.store, [text], [text], lambda: {"host": text, "pid": 7}).declare([text])
+
+        self._each("workers", self._cut(100), make)
 
     def access(self) -> None:
         """Users and tokens."""
@@ -202,6 +236,10 @@ class Seeds:
         trail = Trail(self.hold)
 
         def make(text: str) -> None:
+            name = clean_text(text)[:60] or "x"
+            self.hold.audit.append(
+                AuditEvent(event_type=name, subject_ref=name, payload={name: clean_text(text)[:500]})
+            )
             identity = Identity(text[:100], ROLES[Role.ADMIN], "session")
             trail.acted(identity, "letters.replay", "letters:operate", {"id": text[:100]}, text)
 

@@ -2,81 +2,96 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from tests.console.building import CONSOLE
 from tests.console.holding import both
-from tests.console.registry import SCREENS, Screen
+from tests.console.looking import findings, in_both_shades, looked_at
+from tests.console.registry import SCREENS
 from tests.console.seeding import Seeds
-from tests.console.visiting import NARROW, SHADES, WIDE, Visit, settled, sticks_out
+from tests.console.visiting import NARROW, WIDE, settled, sticks_out
+from tests.console.walking import walk
 
-AXE: Path = CONSOLE / "node_modules" / "axe-core" / "axe.min.js"
-SERIOUS = ("serious", "critical")
-
-
-def findings(page: Page) -> list[str]:
-    """What axe finds that keeps somebody from using the page."""
-    found: dict[str, Any] = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
-    return [
-        f"{one['id']} ({one['impact']}): {one['help']}: {node['html'][:200]} {node.get('failureSummary', '')}"
-        for one in found["violations"]
-        if one["impact"] in SERIOUS
-        for node in one["nodes"][:3]
-    ]
-
-
-@both
-def test_every_screen_opens_on_an_empty_store(hold, visit_open):
-    page = visit_open("/overview")
-    for screen in SCREENS:
-        page.goto(f"{visit_open.url}/{screen.name}")
-        expect(page).to_have_title(f"{screen.title} · Holdfast")
-        settled(page)
-        assert page.get_by_role("alert").count() == 0, (screen.name, page.get_by_role("alert").all_inner_texts())
+QUESTIONS = re.compile(r"/api/v1/(?!session|status|events$)")
+REFUSAL: dict[str, Any] = {
+    "title": "Conflict", "status": 409, "error": "no_such_part", "message": "the store has no such part; " + "x" * 200,
+}  # fmt: skip
 
 
 @both
 @pytest.mark.timeout(300)
-def test_every_screen_opens_with_something_of_everything_in_the_store(hold, visit_open):
+def test_every_screen_opens_and_fits_with_something_of_everything_in_the_store(hold, visit_open):
     Seeds(hold).everything()
-    page = visit_open("/overview")
+    page = visit_open.window()
     for screen in SCREENS:
-        page.goto(f"{visit_open.url}/{screen.name}")
-        settled(page)
-        assert page.get_by_role("alert").count() == 0, (screen.name, page.get_by_role("alert").all_inner_texts())
-        for size in (NARROW, WIDE):
-            page.set_viewport_size(size)
-            assert sticks_out(page) == 0, (screen.name, size)
+        for where in walk(page, visit_open.url, screen):
+            expect(page).to_have_title(f"{screen.title} · Holdfast")
+            assert page.get_by_role("alert").all_inner_texts() == [], where
+            for size in (NARROW, WIDE):
+                page.set_viewport_size(size)
+                assert sticks_out(page) == 0, (where, size)
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("shade", SHADES)
-def test_nothing_keeps_anybody_from_using_a_screen(hold, visit_open, shade):
-    Seeds(hold).everything()
-    page = _looked_at(visit_open, shade)
-    found = []
+@both
+@pytest.mark.timeout(300)
+def test_every_screen_opens_and_can_be_used_on_an_empty_store(hold, visit_open):
+    page, found = looked_at(visit_open), []
     for screen in SCREENS:
-        for path in _paths(page, visit_open, screen):
-            page.goto(visit_open.url + path)
-            settled(page)
-            found += [f"{path}: {one}" for one in findings(page)]
+        for where in walk(page, visit_open.url, screen):
+            assert page.get_by_role("alert").all_inner_texts() == [], where
+            found += in_both_shades(page, where)
     assert not found, "\n".join(found)
+
+
+@pytest.mark.timeout(300)
+def test_nothing_keeps_anybody_from_using_a_screen_with_something_on_it(hold, visit_open):
+    Seeds(hold).everything()
+    page, found = looked_at(visit_open), []
+    for screen in SCREENS:
+        for where in walk(page, visit_open.url, screen):
+            found += in_both_shades(page, where)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.timeout(300)
+def test_a_screen_whose_questions_fail_says_so_and_can_be_used(visit):
+    visit.allows(REFUSAL["status"])
+    page, found = looked_at(visit), []
+    page.route(QUESTIONS, lambda route: route.fulfill(status=REFUSAL["status"], json=REFUSAL))
+    for screen in SCREENS:
+        for path in (f"/{screen.name}", f"/{screen.name}/something")[: 1 + screen.has_things]:
+            page.goto(visit.url + path)
+            settled(page)
+            expect(page.get_by_role("alert").first).to_contain_text(REFUSAL["message"])
+            assert sticks_out(page) == 0, path
+            found += in_both_shades(page, path)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("hold", ["memory"], indirect=True)
+def test_what_a_store_does_not_have_is_said_where_it_would_be(hold, visit):
+    visit.allows(409)
+    page = visit.window()
+    for screen in SCREENS:
+        page.goto(f"{visit.url}/{screen.name}")
+        settled(page)
+        said = page.get_by_role("alert").count() > 0
+        assert said == (screen.name in ("outbox", "sagas", "audit")), screen.name
 
 
 def test_nothing_keeps_anybody_from_signing_in(hold, visit):
     Seeds(hold).access()
-    page = _looked_at(visit)
+    page = looked_at(visit)
     page.goto(f"{visit.url}/access")
     expect(page.get_by_role("heading", name="Sign in to Holdfast")).to_be_visible()
     assert findings(page) == []
 
 
 def test_nothing_keeps_anybody_from_answering_a_question(visit):
-    page = _looked_at(visit)
+    page = looked_at(visit)
     page.goto(f"{visit.url}/access")
     page.get_by_role("button", name="Add user").click()
     assert findings(page) == []
@@ -98,21 +113,5 @@ def test_the_pages_stay_the_same_when_nobody_may_do_anything(hold, visit_open):
         assert page.get_by_role("alert").count() == 0, screen.name
 
 
-def _looked_at(visit: Visit, shade: str = "light") -> Page:
-    """A window in which axe is. The policy would refuse it; what it looks at is the same."""
-    page = visit.window(shade=shade, bypass_csp=True)
-    page.add_init_script(path=AXE)
-    return page
-
-
 def _reader(session: dict[str, Any]) -> dict[str, Any]:
     return {**session, "rights": [right for right in session["rights"] if right.endswith(":read")]}
-
-
-def _paths(page: Page, visit: Visit, screen: Screen) -> list[str]:
-    """The screen, and the first thing that it leads to."""
-    page.goto(f"{visit.url}/{screen.name}")
-    settled(page)
-    links = page.locator(f"main a[href*='/{screen.name}/']")
-    first = [links.first.get_attribute("href") or ""] if links.count() else []
-    return [f"/{screen.name}", *first]
