@@ -204,11 +204,21 @@ def test_the_quick_way_gives_the_same_text_or_none(value: Any) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [{"a": 1.5}, {"a": []}, {"a": "\0"}, {"\0": 1}, {"a": "\ud800"}, {1: 2}, {"a": Colour.RED}, OrderedDict(a=1), [1]],
+    [1.5, "\0", "\ud800", Colour.RED, Level.HIGH, Chatty("x"), (1,), {1: 2}, {"\0": 1}, {Shape.ROUND: 1}],
 )
 def test_the_quick_way_leaves_all_that_is_not_simple_to_the_other(value: Any) -> None:
-    assert simple_to_json(value) is None
-    assert simple_to_json({"a": "b", "n": 1, "yes": True, "no": None}) == '{"a":"b","n":1,"yes":true,"no":null}'
+    for around in (value, [value], OrderedDict(a=1), {"a": value}, {"a": [1, {"b": value}]}):
+        assert simple_to_json(around) is None
+    simple = {"a": "é", "n": 1, "yes": True, "no": None, "more": [{"b": [[], {}]}]}
+    assert simple_to_json(simple) == '{"a":"é","n":1,"yes":true,"no":null,"more":[{"b":[[],{}]}]}'
+
+
+def test_the_quick_way_gives_up_at_once_on_what_contains_itself_many_times() -> None:
+    endless: list[Any] = []
+    endless += [endless] * 10
+    assert simple_to_json(endless) is None
+    assert simple_to_json(nested(DEEPEST, 1)) is not None
+    assert simple_to_json(nested(DEEPEST + 1, 1)) is None
 
 
 @given(st.text(st.characters()))

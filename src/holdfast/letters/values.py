@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from holdfast.errors import InvalidValue
 from holdfast.machine.dead_letter import LETTER, FailedOperationStatus
-from holdfast.store.codec import clean_text, micros, plain, to_json
+from holdfast.store.codec import clean_text, micros, plain, plain_to_json
 from holdfast.store.port import FOREVER
 
 MINUTE: Final = 60_000_000
@@ -23,7 +23,7 @@ def text(name: str, value: Any) -> str:
 
     Raises TypeError for anything else, ValueError if it is searched and too long for an index.
     """
-    return within(name, sought(name, value))
+    return within(name, clean_text(value) if type(value) is str else sought(name, value))
 
 
 def within(name: str, found: str) -> str:
@@ -65,7 +65,7 @@ def identity(name: str, value: Any) -> str | None:
     found = plain(value, name)
     if not isinstance(found, str | int | float):
         raise TypeError(f"{name} is a {type(value).__name__}; give a number or a text")
-    return to_json(found)
+    return plain_to_json(found)
 
 
 def user(value: Any) -> str | None:

@@ -161,7 +161,7 @@ def sized(payload: Any, largest: int) -> str | None:
     if payload is None:
         return None
     written = simple_to_json(payload)
-    if written is None or len(written) > largest:
+    if written is None or not written.isascii() or len(written) > largest:
         return check_size(json_value("payload", payload), largest)
     return written
 

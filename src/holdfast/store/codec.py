@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import json.encoder
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -30,7 +30,8 @@ def to_json(value: Any) -> str:
     Tuples become lists, dates and times ISO 8601, Decimal and UUID texts, an Enum its value. Raises TypeError for
     anything else that is not JSON, ValueError for NaN, infinities and what is nested more than 100 deep.
     """
-    return plain_to_json(plain(value))
+    written = simple_to_json(value)
+    return plain_to_json(plain(value)) if written is None else written
 
 
 def json_writer(*, sort_keys: bool = False, allow_nan: bool = False) -> Callable[[Any], str]:
@@ -54,14 +55,35 @@ plain_to_json: Final = json_writer()
 
 
 def simple_to_json(value: Any) -> str | None:
-    """The JSON text of a dict of names with numbers and texts that every store can hold, as most are; None of others,
-    which `plain` can tell more of."""
-    if type(value) is not dict or not (
-        _TEXT.issuperset(map(type, value)) and _SIMPLE.issuperset(map(type, value.values()))
-    ):
+    """The JSON text of dicts and lists of whole numbers and texts that every store can hold, as most values are:
+    without a copy. None of others, which `plain` can tell more of."""
+    if not _is_simple(value, 0):
         return None
     text = plain_to_json(value)
-    return text if text.isascii() and "\\u0000" not in text else None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return None
+    return None if "\\u0000" in text else text
+
+
+def _is_simple(value: Any, depth: int) -> bool:
+    """Whether it has JSON's own types throughout, floats apart."""
+    kind = type(value)
+    if kind is dict:
+        if not _TEXT.issuperset(map(type, value)):
+            return False
+        items: Iterable[Any] = value.values()
+    elif kind is list:
+        items = value
+    else:
+        return kind in _SIMPLE
+    if depth == DEEPEST:
+        return False
+    for item in items:  # noqa: SIM110  # a generator takes as long as all of this
+        if type(item) not in _SIMPLE and not _is_simple(item, depth + 1):
+            return False
+    return True
 
 
 def from_json(text: str) -> Any:
