@@ -10,8 +10,6 @@ from tests.console.acts import named, offered, sendable, unread
 
 NOT_ON_A_SCREEN: Final = {
     "POST /circuit-breakers/{id}/reset",  # one endpoint under its older name; the screen resets it within its pool
-    "POST /workflows/{id}/approve",  # the console says yes and no by the signal that the stage waits for
-    "POST /workflows/{id}/reject",
 }
 
 

@@ -163,6 +163,29 @@ def test_a_signal_lets_the_waiting_stage_go_on(shop: Shop, visit: Visit) -> None
     expect(badge(page)).to_have_text("succeeded")
 
 
+@acts("POST /workflows/{id}/approve")
+def test_a_yes_lets_the_waiting_stage_go_on(shop: Shop, visit: Visit) -> None:
+    id = shop.order()
+    page = visit(f"/workflows/{id}")
+    press(page, "Approve")
+    confirm(page, "Approve", None, Comment="seen and weighed")
+    expect(page.get_by_text("A stage waited for it and goes on")).to_be_visible()
+    shop.work()
+    expect(badge(page)).to_have_text("succeeded")
+    expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+    assert said(shop.hold, "approve") == ["seen and weighed"]
+
+
+@acts("POST /workflows/{id}/reject")
+def test_a_no_is_told_to_the_stage_that_waits(shop: Shop, visit: Visit) -> None:
+    id = shop.order()
+    page = visit(f"/workflows/{id}")
+    press(page, "Reject")
+    confirm(page, "Reject", None, Comment="too heavy")
+    expect(page.get_by_text("A stage waited for it and goes on")).to_be_visible()
+    assert said(shop.hold, "reject") == ["too heavy"]
+
+
 @acts("POST /workflows/{id}/cancel")
 def test_a_workflow_is_canceled_for_a_reason_only(shop: Shop, visit: Visit) -> None:
     id = shop.order()

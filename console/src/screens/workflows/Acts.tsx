@@ -6,6 +6,9 @@ import { useSay } from "@/parts/Toasts";
 import { useAct } from "@/parts/useAct";
 import { hasEnded, hasFailed, jsonOf, type Workflow } from "@/screens/workflows/states";
 
+/** A yes or no: `reason` is what the trail keeps of the comment. */
+type Word = { name: string; comment: string | null; reason: string };
+
 /** What can be done about a whole workflow. */
 export function Acts({ workflow }: { workflow: Workflow }) {
   const may = useMay("workflows:operate");
@@ -22,14 +25,18 @@ export function Acts({ workflow }: { workflow: Workflow }) {
     says: (answer) => (answer.status === "skipped" ? `Nothing was missing${answer.message ? `: ${answer.message}` : ""}` : `It is ${answer.status}: ${answer.message}`),
     changes,
   });
-  const signal = useAct((body: { name: string; value: unknown; stage: string | null; reason: string }) => api.post("/api/v1/workflows/{id}/signal", { path, body }), {
-    says: (answer) => (answer.taken ? "A stage waited for it and goes on" : "It is kept until a stage waits for it"),
-    changes,
-  });
+  const heard = { says: (answer: { taken: boolean }) => (answer.taken ? "A stage waited for it and goes on" : "It is kept until a stage waits for it"), changes };
+  const signal = useAct((body: { name: string; value: unknown; stage: string | null; reason: string }) => api.post("/api/v1/workflows/{id}/signal", { path, body }), heard);
+  const approve = useAct((body: Word) => api.post("/api/v1/workflows/{id}/approve", { path, body }), heard);
+  const reject = useAct((body: Word) => api.post("/api/v1/workflows/{id}/reject", { path, body }), heard);
   const over = hasEnded(workflow.status);
   const failed = workflow.stages.filter((stage) => hasFailed(stage.status)).length;
   const awaited = workflow.stages.find((stage) => stage.waits?.kind === "signal")?.waits?.words.match(/'(.*)'/)?.[1];
 
+  const sendWord = async (word: typeof approve, question: { title: string; body: string; confirm: string; danger?: boolean }) => {
+    const answer = await ask({ ...question, reason: "no", fields: [{ name: "comment", label: "Comment", type: "textarea", hint: "Optional: the workflow gets it, and the audit trail." }] });
+    if (answer) await word.run({ name: awaited ?? "", comment: answer.comment || null, reason: answer.comment ?? "" });
+  };
   const sendSignal = async () => {
     const answer = await ask({
       title: "Send a signal",
@@ -50,6 +57,27 @@ export function Acts({ workflow }: { workflow: Workflow }) {
   };
   return (
     <>
+      {awaited && !over && (
+        <>
+          <Button
+            icon="check"
+            look="primary"
+            why={may.why}
+            busy={approve.busy}
+            onClick={() => void sendWord(approve, { title: `Say yes to '${awaited}'?`, body: "The stage that waits for it goes on, and is told who approved.", confirm: "Approve" })}
+          >
+            Approve
+          </Button>
+          <Button
+            icon="close"
+            why={may.why}
+            busy={reject.busy}
+            onClick={() => void sendWord(reject, { title: `Say no to '${awaited}'?`, body: "An approval stage fails, unless it goes on with a no as well; a task of your own decides what it does with that.", confirm: "Reject", danger: true })}
+          >
+            Reject
+          </Button>
+        </>
+      )}
       {workflow.is_paused ? (
         <Button
           icon="play"
