@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -21,6 +22,14 @@ settings.load_profile("holdfast")
 
 # Read by type checkers in test_typing.py, never run.
 collect_ignore = ["typing"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settled_heap() -> None:
+    """What is there before a module's tests is not searched by the collector again: of twenty thousand tests and the
+    packages that they load, each search takes a second, and hundreds of tests look for leaks."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

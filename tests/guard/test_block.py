@@ -25,6 +25,7 @@ from holdfast.telemetry.events import AttemptCompleted, CallCompleted, CallInter
 from holdfast.telemetry.hub import Hub
 from holdfast.telemetry.metrics import InMemoryMetrics
 from holdfast.testing.clock import ManualClock
+from tests.garbage import garbage_of
 from tests.guard.colours import Interrupted, Slow
 
 K = OutcomeKind
@@ -623,15 +624,7 @@ def test_a_failed_attempt_leaves_no_cycle_behind(guarded):
         except OSError:
             pass
 
-    fail()
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(20):
-            fail()
-        assert gc.collect() < 20
-    finally:
-        gc.enable()
+    assert garbage_of(fail, runs=20) < 20
 
 
 def slots(guard: Guard) -> Any:

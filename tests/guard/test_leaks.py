@@ -37,6 +37,7 @@ from holdfast import (
 from holdfast.core.context import CURRENT
 from holdfast.guard.circuit import LiveCircuit
 from holdfast.testing.clock import ManualClock
+from tests.garbage import garbage_of
 from tests.guard.colours import PATIENCE_S, Recorder, SyncColour, reached
 
 K = OutcomeKind
@@ -561,20 +562,6 @@ def test_a_refusal_tells_which_rule_opened_the_circuit(colour, guard_of):
 
 
 # Memory: the collector has nothing to do after a call.
-
-
-def garbage_of(action: Callable[[], object]) -> int:
-    """How many objects of ten runs only the collector could free."""
-    for _ in range(3):
-        action()
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(10):
-            action()
-        return gc.collect()
-    finally:
-        gc.enable()
 
 
 ENDINGS = {

@@ -6,7 +6,6 @@ Every test runs on the general path as well, and in both colours.
 from __future__ import annotations
 
 import asyncio
-import gc
 import traceback
 from typing import Any
 
@@ -31,6 +30,7 @@ from holdfast import (
 from holdfast.core.context import CURRENT
 from holdfast.guard.call import IDEMPOTENT
 from holdfast.guard.short_way import MAX_STEPS
+from tests.garbage import garbage_of
 from tests.guard.colours import Interrupted, reached
 
 K = OutcomeKind
@@ -429,17 +429,3 @@ def test_attempts_at_once_leave_no_reference_cycle(guard_of, clock, story, form,
     assert garbage_of(action) == 0
     with asyncio.Runner() as runner:
         assert garbage_of(lambda: runner.run(aaction())) == 0
-
-
-def garbage_of(action: Any) -> int:
-    """How many objects of ten runs only the collector could free."""
-    for _ in range(3):
-        action()
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(10):
-            action()
-        return gc.collect()
-    finally:
-        gc.enable()
