@@ -45,3 +45,52 @@ def test_importing_the_package_loads_neither_asyncio_nor_pydantic() -> None:
     program = "import sys, holdfast; print([m for m in ('asyncio', 'pydantic') if m in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+NOT_FOR_A_NAME = (
+    "asyncio", "pydantic", "sqlalchemy", "logging", "socket", "hashlib", "holdfast.access", "holdfast.breakers",
+    "holdfast.config", "holdfast.guard", "holdfast.letters", "holdfast.machine.run", "holdfast.outbox",
+    "holdfast.workflows.records", "holdfast.workflows.run", "holdfast.workflows.worker",
+)  # fmt: skip
+
+
+def test_naming_tasks_and_workflows_loads_nothing_that_runs_them() -> None:
+    code = f"""
+import sys
+from holdfast import Holdfast, task, workflow
+@task
+def pay(order): ...
+@workflow
+def buy(order): return pay(order)
+print([module for module in {NOT_FOR_A_NAME} if module in sys.modules])
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_what_a_name_does_not_load_is_what_running_it_does(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from holdfast import Holdfast, Settings, task, workflow
+@task
+def pay(order): ...
+@workflow
+def buy(order): return pay(order)
+hold = Holdfast("sqlite:///{tmp_path}/hold.db")
+hold.access, hold.works, hold.workflows.start(buy, 1)
+print([module for module in {NOT_FOR_A_NAME} if module not in sys.modules])
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_opening_a_store_and_calling_through_a_guard_loads_neither_asyncio_nor_pydantic() -> None:
+    code = """
+import sys
+from holdfast import Holdfast, Retry
+with Holdfast("memory://") as hold:
+    hold.guard("bank", Retry(attempts=1), dead_letter=True).run(int, "one")
+print([module for module in ("asyncio", "pydantic") if module in sys.modules])
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"

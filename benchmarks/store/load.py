@@ -14,8 +14,8 @@ import psycopg
 
 from benchmarks.store.ours import fill
 from benchmarks.store.setup import Setup, letter
-from holdfast.app import KINDS
 from holdfast.backends.open import open_store
+from holdfast.kinds import KINDS
 from holdfast.letters.draft import draft
 from holdfast.letters.repository import FailedOperationRepository
 from holdfast.machine.letter_record import LETTER, LetterRecord

@@ -10,9 +10,10 @@ from typing import Any
 import holdfast as hf
 from benchmarks.store.measure import Task
 from benchmarks.store.setup import CAP, CLAIMED, READ, REPLAYED, SERVICE, Setup, letter, taken
-from holdfast.app import KINDS, Holdfast
+from holdfast.app import Holdfast
 from holdfast.backends.open import open_store
 from holdfast.breakers.repository import CircuitBreakerStateRepository
+from holdfast.kinds import KINDS
 from holdfast.letters.capture import DeadLetter
 from holdfast.letters.overflow import Capacity
 from holdfast.letters.pace import BatchPolicy

@@ -154,7 +154,6 @@ _HOMES = {
     "telemetry.metrics": "InMemoryMetrics",
     "workflows.bulkheads": "TaskBulkheadManager execute_with_resilience",
     "workflows.calling": "TaskContext current_task",
-    "workflows.children": "SubWorkflow",
     "workflows.cancel": "TaskToken current_task_token",
     "workflows.circuits": "WorkflowCircuitFactory",
     "workflows.config": "BackoffConfig EngineConfig HandlerConfig",
@@ -188,6 +187,7 @@ _HOMES = {
     "workflows.serving": "Stranded",
     "workflows.snapshot": "StageStateSnapshot TaskStateSnapshot",
     "workflows.stage": "StageExecution",
+    "workflows.sub_workflow": "SubWorkflow",
     "workflows.task": "RetryableTask SkippableTask Task",
     "workflows.task_run": "TaskExecution",
     "workflows.transactions": "current_session",
@@ -517,7 +517,6 @@ if TYPE_CHECKING:
     from holdfast.workflows.calling import current_task as current_task
     from holdfast.workflows.cancel import TaskToken as TaskToken
     from holdfast.workflows.cancel import current_task_token as current_task_token
-    from holdfast.workflows.children import SubWorkflow as SubWorkflow
     from holdfast.workflows.circuits import WorkflowCircuitFactory as WorkflowCircuitFactory
     from holdfast.workflows.config import BackoffConfig as BackoffConfig
     from holdfast.workflows.config import EngineConfig as EngineConfig
@@ -582,6 +581,7 @@ if TYPE_CHECKING:
     from holdfast.workflows.snapshot import TaskStateSnapshot as TaskStateSnapshot
     from holdfast.workflows.stage import StageExecution as StageExecution
     from holdfast.workflows.store import WorkflowStore as WorkflowStore
+    from holdfast.workflows.sub_workflow import SubWorkflow as SubWorkflow
     from holdfast.workflows.task import RetryableTask as RetryableTask
     from holdfast.workflows.task import SkippableTask as SkippableTask
     from holdfast.workflows.task import Task as Task

@@ -5,41 +5,31 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from holdfast.access.records import KINDS as ACCESS_KINDS
-from holdfast.access.serving import ServerPolicy
 from holdfast.backends.open import open_store
-from holdfast.breakers.breakers import Breakers
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import ConfigurationError, MissingExtra, PolicyError
-from holdfast.letters.capture import DeadLetter
-from holdfast.letters.held import HeldGuard
-from holdfast.letters.letters import Letters
-from holdfast.letters.maintenance import Schedule
-from holdfast.letters.overflow import Capacity
-from holdfast.letters.recovery import RecoveryPolicy
-from holdfast.letters.worker import Worker, WorkerPolicy
-from holdfast.machine.breaker_record import BREAKER
-from holdfast.machine.bulk import BULK
-from holdfast.machine.dead_letter import LETTER, SUMMARY
-from holdfast.machine.drain import DOMAIN
 from holdfast.store.port import Store
-from holdfast.store.record import Kind
 from holdfast.telemetry.hub import Hub, default_hub
-from holdfast.workflows.letter_route import ENTITY, FUNCTION, WorkflowRoute
-from holdfast.workflows.records import KINDS as WORKFLOW_KINDS
 
-if TYPE_CHECKING:  # guards and letters do without SQLAlchemy
+if TYPE_CHECKING:  # whoever names `Holdfast` has not opened one; guards and letters do without SQLAlchemy
     from datetime import timedelta
 
     from sqlalchemy.orm import Session, sessionmaker
 
     from holdfast.access.access import Access
+    from holdfast.access.serving import ServerPolicy
     from holdfast.audit.sink import DatabaseAuditSink
     from holdfast.config import Settings
     from holdfast.failover.pool import EndpointPool
     from holdfast.failover.rotation import ProxyRotator
+    from holdfast.letters.capture import DeadLetter
+    from holdfast.letters.held import HeldGuard
+    from holdfast.letters.maintenance import Schedule
+    from holdfast.letters.overflow import Capacity
+    from holdfast.letters.recovery import RecoveryPolicy
+    from holdfast.letters.worker import Worker, WorkerPolicy
     from holdfast.outbox.erasure import Erasure
     from holdfast.outbox.inbox import Inbox
     from holdfast.outbox.joint import JointWorker
@@ -55,9 +45,6 @@ if TYPE_CHECKING:  # guards and letters do without SQLAlchemy
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = TypeVar("P", bound="EndpointPool | ProxyRotator")
-
-KINDS: Final[tuple[Kind[Any], ...]] = (LETTER, SUMMARY, BULK, DOMAIN, BREAKER, *WORKFLOW_KINDS, *ACCESS_KINDS)
-"""Everything that Holdfast keeps by the store's verbs. The tables of the outbox are ordinary ones."""
 
 
 class Holdfast:
@@ -92,6 +79,11 @@ class Holdfast:
         webhook_reach: Sequence[str] = (),
         **store_options: Any,
     ) -> None:
+        from holdfast.breakers.breakers import Breakers
+        from holdfast.kinds import KINDS
+        from holdfast.letters.letters import Letters
+        from holdfast.workflows.letter_route import ENTITY, FUNCTION, WorkflowRoute
+
         self.store = open_store(url, clock=clock, kinds=KINDS, **store_options) if isinstance(url, str) else url
         self._given_clock = clock
         self._clock: Clock = SYSTEM_CLOCK if clock is None else clock
@@ -142,6 +134,8 @@ class Holdfast:
     @property
     def serving(self) -> ServerPolicy:
         """How `serve` and `create_app` do it where they are not told: as the settings say, if it was made from any."""
+        from holdfast.access.serving import ServerPolicy
+
         return ServerPolicy() if self._settings is None else self._settings.server
 
     @property
@@ -163,6 +157,9 @@ class Holdfast:
         `Guard`; `shared=False` keeps the breaker to this process. Raises PolicyError for a name that is taken, or one
         that nothing is known of.
         """
+        from holdfast.letters.capture import DeadLetter
+        from holdfast.letters.held import HeldGuard
+
         with self._lock:
             made = self._guards.get(name)
             if not policies and not options and dead_letter is False:

@@ -15,13 +15,13 @@ import sqlalchemy as sa
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 
-from holdfast.app import KINDS
 from holdfast.backends.sql import migrate
 from holdfast.backends.sql.draft import draft
 from holdfast.backends.sql.revisions import head, revisions
 from holdfast.backends.sql.store import SqlStore
 from holdfast.backends.sql.url import parse
 from holdfast.errors import StoreUnavailable
+from holdfast.kinds import KINDS
 from holdfast.outbox.cdc import CreateCdcView
 from holdfast.outbox.tables import bind_tables
 from tests.services import mariadb, postgres

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import KINDS, Holdfast
+from holdfast.app import Holdfast
 from holdfast.guard.retry import Retry
+from holdfast.kinds import KINDS
 from holdfast.letters.recovery import RecoveryPolicy
 from holdfast.letters.replaying import current_replay
 from holdfast.letters.worker import WorkerPolicy

@@ -6,12 +6,11 @@ Nothing is imported because stored data says so: only registered names are found
 from __future__ import annotations
 
 import inspect
-from asyncio import CancelledError
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.core.outcome import Outcome, OutcomeKind, describe_error
 from holdfast.errors import GuardRejected, GuardTimeout, PolicyError
@@ -19,17 +18,15 @@ from holdfast.guard.guard import Guard, is_coroutine_function
 from holdfast.guard.timeout import TimeoutStrategy
 from holdfast.letters.data import FailedOperationData, may_hold
 from holdfast.letters.entry import CIRCUIT_OPEN, unreplayable
-from holdfast.letters.loops import Loops
+
+if TYPE_CHECKING:
+    from holdfast.letters.loops import Loops
 
 PROGRAMMING_ERRORS: Final = frozenset(
     f"MAX_RETRIES_{kind.__name__.upper()}"
     for kind in (TypeError, AttributeError, NameError, AssertionError, NotImplementedError, ImportError)
 )
 """Failure types that time does not heal: a recovery leaves them for a person."""
-
-
-RAISED: Final = (Exception, SystemExit, CancelledError)
-"""What ends an attempt and not the worker: one letter whose function leaves the program must not stop all others."""
 
 
 class ReplayHandler(Protocol):
@@ -193,7 +190,7 @@ class _Handled:
             result = self._handler.replay(op)
             if inspect.iscoroutine(result):
                 result = loops.run(result)
-        except RAISED as error:  # user code: to raise is to fail
+        except loops.RAISED as error:  # user code: to raise is to fail
             return ending_of_error(error)
         return ending_of(result, True) if isinstance(result, Outcome) else Ended(Ending.SUCCEEDED)
 
@@ -232,7 +229,7 @@ class _Function:
             result = self._call(*args, **kwargs)
             if inspect.iscoroutine(result):
                 result = loops.run(result)
-        except RAISED as error:  # user code, and a guard's passthrough
+        except loops.RAISED as error:  # user code, and a guard's passthrough
             return ending_of_error(error)
         if not isinstance(result, Outcome):
             return Ended(Ending.SUCCEEDED)

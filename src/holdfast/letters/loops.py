@@ -6,13 +6,17 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
 
 class Loops:
     """Runs coroutines to their end for threads that wait for them."""
+
+    RAISED: Final = (Exception, SystemExit, asyncio.CancelledError)
+    """What ends an attempt and not the worker: one letter whose function leaves the program must not stop all others.
+    """
 
     def __init__(self) -> None:
         self._lent: asyncio.AbstractEventLoop | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +14,6 @@ from holdfast.letters.events import LetterReplayed
 from holdfast.letters.gates import BreakerStates, Gates, Standing, Way
 from holdfast.letters.handlers import Ended, Ending, ReplayHandlers, Route
 from holdfast.letters.heartbeat import Heart
-from holdfast.letters.loops import Loops
 from holdfast.letters.replaying import Replayed, as_replay, trace_of
 from holdfast.letters.settling import Finished, ReplayOutcome, ReplayResult, Settling, Taken
 from holdfast.store.codec import clean_text
@@ -22,6 +22,7 @@ from holdfast.telemetry.hub import Hub, default_hub
 
 if TYPE_CHECKING:
     from holdfast.letters.data import FailedOperationData
+    from holdfast.letters.loops import Loops
     from holdfast.letters.repository import FailedOperationRepository
     from holdfast.telemetry.tracing import Spans
 
@@ -58,11 +59,22 @@ class Replayer:
         self.handlers = handlers
         self.hub = default_hub() if hub is None else hub
         self.gates = Gates(repository.store, handlers, breakers, self.hub)
-        self.loops = Loops()
+        self._loops: Loops | None = None
+        self._lock = threading.Lock()
         self.clock = clock
         self.heart = Heart(repository.heartbeat, heartbeat_s)
         self._settling = Settling(repository, clock, delays, rng, patience_s)
         self._max_retries = max_retries
+
+    @property
+    def loops(self) -> Loops:
+        """Where async functions are replayed; made with the first replay, for it loads asyncio."""
+        from holdfast.letters.loops import Loops
+
+        with self._lock:
+            if self._loops is None:
+                self._loops = Loops()
+            return self._loops
 
     def replay(
         self, id: str, *, force: bool = False, trigger: str | None = None, by: int | str | None = None
@@ -146,7 +158,8 @@ class Replayer:
 
     def close(self) -> None:
         """End the loop on which async functions are replayed, if there is one."""
-        self.loops.close()
+        if self._loops is not None:
+            self._loops.close()
 
     def _run(self, taken: Taken) -> Ended:
         return as_replay(taken.replayed, lambda: taken.route.run(taken.op, taken.replayed.key, self.loops))

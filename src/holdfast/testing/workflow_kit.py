@@ -7,9 +7,9 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.app import KINDS as ALL_KINDS
 from holdfast.app import Holdfast
 from holdfast.backends.open import open_store
+from holdfast.kinds import KINDS as ALL_KINDS
 from holdfast.machine.finalizer import FINALIZER
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store

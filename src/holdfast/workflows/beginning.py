@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from holdfast.errors import WorkflowDefinitionError
 from holdfast.machine import pipeline
 from holdfast.machine.run import Advance
 from holdfast.machine.workflow import WorkflowStatus
@@ -53,13 +51,6 @@ class Wanted:
     def is_late(self, now: int) -> bool:
         """Whether it had to begin before now."""
         return self.expires is not None and micros(self.expires) < now
-
-
-def check_limit(what: str, limit: Any) -> None:
-    """Raises WorkflowDefinitionError for what is no limit."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        story = f"{what} must be a whole number of at least 1, got {limit!r}; leave it out for no limit"
-        raise WorkflowDefinitionError("bad_limit", story)
 
 
 First = tuple[Run, Advance]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,7 @@ from holdfast.workflows.plan import Blueprint
 from holdfast.workflows.records import STAGE, WORKFLOW, StageRecord, WorkflowRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints
+from holdfast.workflows.sub_workflow import SubWorkflow as SubWorkflow
 
 MOST_DEEP: Final = 20
 STAGE_OF: Final = "stage"
@@ -26,20 +27,6 @@ DEPTH: Final = "depth"
 """In what is told of a workflow that a stage has started: which stage, and how many are above it."""
 CHILD: Final = "sub_workflow"
 """The built-in task; and in what a stage leaves, the workflow that it has started, how that ended and why."""
-
-
-class SubWorkflow(NamedTuple):
-    """What a task returns to have another workflow started, by the name that it is known by.
-
-    The stage ends with it, and leaves what it returns. With `wait=False` the stage does not wait, and leaves its id.
-    After `timeout` seconds it is cancelled, and the stage has failed.
-    """
-
-    name: str
-    args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] = {}
-    wait: bool = True
-    timeout: float | None = None
 
 
 class Offspring(NamedTuple):

@@ -9,9 +9,9 @@ from holdfast.errors import WorkflowDefinitionError
 from holdfast.machine.run import StagePlan
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import micros
-from holdfast.workflows.beginning import check_limit
 from holdfast.workflows.effects import Effect, check_retry
 from holdfast.workflows.expressions import Expression
+from holdfast.workflows.limit import check_limit
 from holdfast.workflows.merging import reducer_named
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.multi_instance import MultiInstanceConfig

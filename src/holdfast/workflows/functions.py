@@ -14,10 +14,10 @@ from holdfast.core.check import check_seconds
 from holdfast.errors import ConfigurationError, WorkflowDefinitionError
 from holdfast.machine.graph import check_graph
 from holdfast.machine.retry import Retry
-from holdfast.workflows.beginning import check_limit
 from holdfast.workflows.binding import Binding, Promise, Unknown, bind, sources, tracked
-from holdfast.workflows.children import SubWorkflow
 from holdfast.workflows.effects import check_colour, check_retry, effect_named
+from holdfast.workflows.limit import check_limit
+from holdfast.workflows.sub_workflow import SubWorkflow
 from holdfast.workflows.verification import judge, parse_verification
 
 P = ParamSpec("P")

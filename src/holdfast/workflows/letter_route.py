@@ -9,12 +9,12 @@ from holdfast.errors import TaskError, WorkflowError
 from holdfast.letters.data import FailedOperationData
 from holdfast.letters.entry import CIRCUIT_OPEN
 from holdfast.letters.handlers import PROGRAMMING_ERRORS, Ended, Ending
-from holdfast.letters.loops import Loops
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.workflows.records import WorkflowRecord
 
 if TYPE_CHECKING:
     from holdfast.guard.guard import Guard
+    from holdfast.letters.loops import Loops
 
 FUNCTION: Final = "holdfast.workflow"
 """What the request of such a letter names in the place of a function."""

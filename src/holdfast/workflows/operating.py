@@ -15,7 +15,6 @@ from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json, micros, to_json
 from holdfast.store.port import Change, Insert, Store, Subscription
 from holdfast.workflows import control
-from holdfast.workflows.beginning import check_limit
 from holdfast.workflows.burial import story_of
 from holdfast.workflows.children import result_of
 from holdfast.workflows.configs import Configs
@@ -24,6 +23,7 @@ from holdfast.workflows.delivery import Delivery
 from holdfast.workflows.ending import end_all
 from holdfast.workflows.following import follow
 from holdfast.workflows.handle import WorkflowRun
+from holdfast.workflows.limit import check_limit
 from holdfast.workflows.lines import place_of
 from holdfast.workflows.messages import ResumeStage, SignalStage
 from holdfast.workflows.patience import Patience
