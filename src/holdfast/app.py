@@ -57,7 +57,8 @@ class Holdfast:
     letters drain and age. With an `audit_key` nobody who has not got it can forge the audit trail.
     `source` names this program in the messages that it publishes, `code_version` its code in the workflows that it
     starts. `workflows` is how workflows run: a `ResilienceConfig`, a `HandlerConfig`, an `EngineConfig`, or several;
-    what is not given is as the environment says. `webhook_reach` lists where webhooks may go at most.
+    what is not given is as the environment says. `webhook_reach` lists where webhooks and http tasks may go at
+    most.
     """
 
     def __init__(
@@ -284,7 +285,7 @@ class Holdfast:
                     self._workflows = Workflows(
                         self.store, guard=self.guard, sessions=lambda: self.works.sessions,
                         letters=self.letters.handlers, telemetry=self.telemetry, code_version=self._code_version,
-                        clock=self._clock, config=self._workflow_config,
+                        clock=self._clock, config=self._workflow_config, reach=self._webhook_reach,
                     )  # fmt: skip
         return self._workflows
 

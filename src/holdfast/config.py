@@ -59,7 +59,7 @@ class Settings(BaseSettings):
         default_factory=dict, description="How workflows run: resilience, handler, engine"
     )
     webhook_reach: tuple[str, ...] | str = Field(
-        (), description="Hosts, addresses and networks that webhooks may go to; public for all that are"
+        (), description="Hosts, addresses and networks that webhooks and http tasks may go to; public for all that are"
     )
     guards: dict[str, dict[str, Any]] = Field(default_factory=dict, description="Policies of guards, by name")
 

@@ -22,7 +22,9 @@ from holdfast import (
 )
 from holdfast.access.serving import Limits, ServerPolicy
 from holdfast.config import DEFAULT, IN_ENVIRONMENT, IN_FILE
+from holdfast.outbox.publishers.address import public_and
 from holdfast.server.api import create_app
+from holdfast.workflows.tasks.builtin import builtin_tasks
 from tests.server.clients import API, ELSEWHERE, client_of
 
 SHOP = """
@@ -284,6 +286,21 @@ def test_webhooks_go_where_the_file_lets_them_unless_the_environment_says_otherw
     assert not reaches("127.0.0.1")
     assert reaches("10.1.2.3")
     assert Settings.load().webhook_reach == ("10.0.0.0/8",)
+
+
+def test_http_tasks_go_where_the_file_lets_webhooks_go(write):
+    def reaches(address, **asked):
+        with Holdfast.from_settings(url=f"sqlite:///{os.getcwd()}/shop.db", background=False) as hold:
+            task = hold.workflows.registry.register("http", builtin_tasks(**asked)["http"])
+            return task._reach("api.example", ip_address(address))
+
+    assert reaches("8.8.8.8")
+    assert not reaches("10.1.2.3")
+    assert reaches("10.1.2.3", reach=public_and("10.0.0.0/8"))
+    write('webhook_reach = ["10.1.0.0/16"]')
+    assert reaches("10.1.2.3")
+    assert not reaches("8.8.8.8")
+    assert not reaches("10.2.2.3", reach=public_and("10.0.0.0/8"))
 
 
 @pytest.mark.parametrize(

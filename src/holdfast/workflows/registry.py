@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar, overload
 
@@ -17,10 +17,12 @@ T = TypeVar("T")
 class TaskRegistry:
     """The tasks of an application. What is stored is a name; what it stands for is looked up here, never imported.
 
-    A class is made anew for every call, so that two calls share nothing; an instance serves all of them.
+    A class is made anew for every call, so that two calls share nothing; an instance serves all of them. `reach` is
+    where an operator lets those go that can be told so: http tasks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, reach: Sequence[str] = ()) -> None:
+        self._reach = reach
         self._tasks: dict[str, Any] = {}
         self._effects: dict[str, Effect] = {}
         self._faults = Faults()
@@ -37,7 +39,7 @@ class TaskRegistry:
         """
         if task is None:
             return lambda given: self.register(name, given, aliases=aliases, effect=effect)
-        kept = _kept(name, task)
+        kept = self._confined(_kept(name, task))
         names = [name, *aliases, *(task.aliases if _is_task(task) else ())]
         for one in names:
             if not isinstance(one, str) or not one:
@@ -58,8 +60,13 @@ class TaskRegistry:
         except KeyError:
             there = ", ".join(sorted(self._tasks)) or "none"
             raise TaskNotFoundError(f"no task named {name!r} is registered; there are {there}") from None
-        made: Task = found() if isinstance(found, type) else found
+        made: Task = self._confined(found()) if isinstance(found, type) else found
         return made
+
+    def _confined(self, task: Any) -> Any:
+        if self._reach and not isinstance(task, type) and (confine := getattr(task, "confine", None)) is not None:
+            confine(self._reach)
+        return task
 
     def hooked(self) -> list[str]:
         """The tasks that have something to do when their stage is over."""

@@ -67,7 +67,7 @@ class Workflows(Operating):
     What an application brings is optional: its guards, sessions on the store's database for transactional tasks, the
     handlers of its dead letters (without them, workflows that fail leave none), its telemetry, and the version of its
     code, which is noted in what it starts. `config` is a ResilienceConfig, a HandlerConfig, an EngineConfig, or several
-    of them; what is not given is as the environment says.
+    of them; what is not given is as the environment says. `reach` lists where http tasks may go at most.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Workflows(Operating):
         clock: Clock = SYSTEM_CLOCK,
         config: Any = None,
         telemetry: Hub | None = None,
+        reach: Sequence[str] = (),
     ) -> None:
         self.tasks: dict[str, TaskFunction[Any, Any]] = {one.name: one for one in BUILT_IN}
         self._guards = TaskGuards(self.tasks, guard or _no_guard, sessions or no_sessions, letters, self)
@@ -95,7 +96,7 @@ class Workflows(Operating):
             telemetry.register(self._parking)
         self.known: dict[str, MakesWorkflow] = {}
         """Workflows that can be started by name."""
-        self.registry = TaskRegistry()
+        self.registry = TaskRegistry(reach=reach)
         self.registry.register(CHECK, ValueCheck())
         """Tasks of stages that are put together as models, by name."""
         self.rates = Rates(store)

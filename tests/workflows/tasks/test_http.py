@@ -20,9 +20,10 @@ from holdfast.guard.guard import Guard
 from holdfast.machine.breaker import Breaker
 from holdfast.machine.retry import Retry
 from holdfast.machine.trip import consecutive
-from holdfast.outbox.publishers.address import public_and
+from holdfast.outbox.publishers.address import VARIABLE, public_and
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.cancel import TOKEN, TaskToken
+from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.tasks.http import HttpCall, HttpTask
 from holdfast.workflows.tasks.http_request import HttpResult, request
 from tests.integrations.servers import Broken, Drop, Hang, Reply, Server, running, unused_port
@@ -229,6 +230,35 @@ def test_private_addresses_are_refused(server: Server, host: str) -> None:
     with pytest.raises(PermanentError, match=r"which http tasks may not call; allow it: HttpTask\(reach=public_and\("):
         HttpTask().execute(stage(url=f"http://{host}:{server.server_port}/"))
     assert server.requests == []
+
+
+def test_an_operator_can_open_and_close_the_way(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "127.0.0.1")
+    HttpTask().execute(stage(url=server.url()))
+    monkeypatch.setenv(VARIABLE, "public")
+    with pytest.raises(PermanentError, match=f"may not call; .* and in {VARIABLE}"):
+        HttpTask(reach=LOCAL).execute(stage(url=server.url()))
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("task", [HttpTask, HttpTask()], ids=["class", "instance"])
+def test_a_registry_binds_its_tasks_to_what_the_operator_lists(server: Server, task: Any) -> None:
+    bound = TaskRegistry(reach=["127.0.0.1"])
+    bound.register("http", task)
+    bound.resolve("http").execute(stage(url=server.url()))
+    elsewhere = TaskRegistry(reach=["10.0.0.0/8"])
+    elsewhere.register("http", task)
+    with pytest.raises(PermanentError, match="may not call"):
+        elsewhere.resolve("http").execute(stage(url=server.url()))
+    assert len(server.requests) == 1
+
+
+def test_the_environment_goes_before_what_the_settings_list(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "10.0.0.0/8")
+    registry = TaskRegistry(reach=["127.0.0.1"])
+    registry.register("http", HttpTask(reach=LOCAL))
+    with pytest.raises(PermanentError, match="may not call"):
+        registry.resolve("http").execute(stage(url=server.url()))
 
 
 def test_a_stage_cannot_allow_them(server: Server) -> None:

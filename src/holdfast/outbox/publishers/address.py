@@ -1,4 +1,5 @@
-"""Which addresses a webhook may go to. Whoever may name a URL could otherwise have this program call its own network.
+"""Which addresses a webhook, or the http task of a workflow, may go to. Whoever may name a URL could otherwise have
+this program call its own network.
 
 The address is looked up once, checked, and then connected to, so that a name cannot mean something else in between.
 """

@@ -35,7 +35,7 @@ from holdfast.guard.call import Call as GuardedCall
 from holdfast.guard.driver import drive
 from holdfast.guard.guard import Guard
 from holdfast.guard.http_rules import IDEMPOTENCY_KEY, HttpRules, answer, is_idempotent
-from holdfast.outbox.publishers.address import Reach, public_only
+from holdfast.outbox.publishers.address import Reach, bounded, public_only
 from holdfast.workflows.calling import current_task
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
@@ -167,7 +167,8 @@ class HttpTask(Task):
     """Makes the request in its stage's context; publishes `response`: `status`, `headers`, `url`, `body` or `json`.
 
     What only the application may decide is given here and not in a stage: `guards` finds a guard by its name
-    (`hold.guard`), `reach` says which addresses may be called; without it public ones only.
+    (`hold.guard`), `reach` says which addresses may be called; without it public ones only, or those of
+    HOLDFAST_WEBHOOK_REACH, which bounds any other `reach` too.
     """
 
     def __init__(
@@ -178,8 +179,13 @@ class HttpTask(Task):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._guards = guards
-        self._reach = reach
+        self._asked = reach
+        self._reach = bounded(reach) or reach
         self._tls = tls
+
+    def confine(self, listed: Sequence[str]) -> None:
+        """Call nothing but what the operator lists. Called by the registry that it is in."""
+        self._reach = bounded(self._asked, listed) or self._asked
 
     def execute(self, stage: StageExecution) -> TaskResult:
         call = settings_of(HttpCall, "http", stage.context)

@@ -22,7 +22,7 @@ from holdfast.core.context import remaining_time
 from holdfast.core.deadline import Deadline
 from holdfast.core.redact import is_secret_key, redact
 from holdfast.errors import ConfigurationError, PermanentError
-from holdfast.outbox.publishers.address import Reach, public_only
+from holdfast.outbox.publishers.address import VARIABLE, Reach, public_only
 from holdfast.workflows.cancel import current_task_token
 
 BODY_CAP: Final = 10 * 1024 * 1024
@@ -184,7 +184,8 @@ def _check_address(host: str, address: Any, reach: Reach) -> None:
     ip = ip_address(str(address[0]).partition("%")[0])
     if not reach(host, ip):
         raise PermanentError(
-            f"{host} has the address {ip}, which http tasks may not call; allow it: HttpTask(reach=public_and('{ip}'))"
+            f"{host} has the address {ip}, which http tasks may not call; "
+            f"allow it: HttpTask(reach=public_and('{ip}')), and in {VARIABLE} or webhook_reach where there is one"
         )
 
 
