@@ -50,7 +50,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rows-kept", type=int, help="rows in each served table (default 1,000,000; quick 20,000)")
     parser.add_argument("--bulk", type=int, help="letters of the bulk operation (default 100,000; quick 500)")
     parser.add_argument("--rate", type=int, help="reads a second (default 2,000; quick 500)")
-    parser.add_argument("--kept", type=int, help="workflows that are done at most (default 10,000; quick 600)")
+    parser.add_argument("--kept", type=int, help="workflows that are done at most (default 100,000; quick 600)")
     parser.add_argument("--largest", type=int, help="entries in the largest outbox (default 1,000,000; quick 5,000)")
     parser.add_argument("--letters", type=int, help="letters in each store (default 100,000; quick 1,000)")
     parser.add_argument("--done", type=int, help="done letters more in grown stores (default 1,000,000; quick 5,000)")
@@ -218,7 +218,7 @@ def workflows_wish(options: argparse.Namespace) -> WorkflowsWish:
     rows = re.compile(options.rows)
     if options.quick:
         return WorkflowsWish(rows, 1, 1, 0.0, 40, 20, (10, 50, 100), (100, 300, options.kept or 600), 1.0)
-    kept = options.kept or 10_000
+    kept = options.kept or 100_000
     return WorkflowsWish(
         rows, options.rounds, 2, 0.0, 200, 200, (100, 1_000, 10_000), (1_000, max(2_000, kept // 10), kept), 20.0
     )

@@ -66,11 +66,9 @@ def single(number: int) -> Any:
 class Ours:
     label = "ours"
 
-    def __init__(self, setup: Setup, store: str) -> None:
+    def __init__(self, setup: Setup, store: str, place: str = "mine") -> None:
         self.setup = setup
-        self.resident: dict[int, int] = {}
-        """Bytes of memory, by how many workflows were done."""
-        url = setup.url(store, "mine")
+        url = setup.url(store, place)
         self._count: Callable[[Callable[[], object]], dict[str, float]]
         if store == "sqlite":
             trace = SqliteTrace()  # before anything is connected

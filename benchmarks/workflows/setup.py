@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
-PLACES = ("mine", "floor", "dbos", "stabilize")
+KEPT = ("fewest", "more", "most")
+PLACES = ("mine", "floor", "dbos", "stabilize", *KEPT)
 
 
 @dataclass(frozen=True)
