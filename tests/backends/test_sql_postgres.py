@@ -13,6 +13,7 @@ from enum import StrEnum
 import psycopg
 import pytest
 
+from holdfast.backends.sql.plans import LOOKS_EVERY
 from holdfast.backends.sql.store import SqlStore
 from holdfast.errors import Conflict, SchemaError, StoreError, StoreUnavailable
 from holdfast.store.change import change
@@ -96,13 +97,37 @@ def test_counters_that_are_folded_already_are_left_alone(store: SqlStore) -> Non
 
     def folds() -> int:
         for one in ((), equal(lane="a"), equal(lane="b")):
-            store.tally(ITEM, (), one)
+            for _ in range(LOOKS_EVERY):
+                store.tally(ITEM, (), one)
         return store._database._folded  # type: ignore[attr-defined]
 
     assert folds() == folds() == 3
     for at in range(100):
         fill(store, [item(f"{at}")])
     assert folds() == 4
+
+
+def test_counters_are_folded_anew_after_there_were_many_rows_once(store: SqlStore) -> None:
+    for at in range(300):
+        fill(store, [item(f"{at}")])
+    for _ in range(2 * LOOKS_EVERY):
+        assert store.tally(ITEM, ("lane",)) == {("left",): 300}
+    for at in range(300, 400):
+        fill(store, [item(f"{at}")])
+    for _ in range(LOOKS_EVERY):
+        assert store.tally(ITEM, ("lane",)) == {("left",): 400}
+    assert counter_rows(store) == 1
+
+
+def test_counters_are_exact_to_the_last_of_very_many(store: SqlStore) -> None:
+    many = 2**53 - 300
+    fill(store, [item("0")])
+    with psycopg.connect(store.address.url) as connection:
+        connection.execute("UPDATE holdfast_conformance_item_tally SET n = %s", (many,))
+    for at in range(1, 100):
+        fill(store, [item(f"{at}")])
+    for _ in range(LOOKS_EVERY + 1):
+        assert store.tally(ITEM) == {(): many + 99}
 
 
 def test_folding_beside_writers_loses_nothing(store: SqlStore) -> None:

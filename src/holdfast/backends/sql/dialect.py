@@ -50,6 +50,10 @@ class Dialect:
         """The length of a text, in bytes of UTF-8."""
         return sa.func.octet_length(column)
 
+    def addable(self, column: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
+        """The numbers of a counter in the form in which they are added up."""
+        return column
+
     def chosen(self, column: sa.ColumnElement[Any], ids: sa.Select[*tuple[Any, ...]]) -> sa.ColumnElement[bool]:
         """Whether the column has one of the values of a query, which is to run once."""
         return column.in_(sa.select(ids.subquery("chosen").c.id))
@@ -128,6 +132,10 @@ class Postgresql(Dialect):
     def length(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
         """The length of a text, in bytes of UTF-8."""
         return sa.func.octet_length(column)
+
+    def addable(self, column: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
+        # It adds up whole numbers as decimals. As these they are exact, too, up to nine thousand million million.
+        return sa.cast(column, sa.Double())
 
     def chosen(self, column: sa.ColumnElement[Any], ids: sa.Select[*tuple[Any, ...]]) -> sa.ColumnElement[bool]:
         # As a join the subquery may run once for each row, and lock and choose anew every time.

@@ -19,17 +19,26 @@ from holdfast.store.record import Kind
 MOST_KEPT: Final = 512
 MOST_FORMS: Final = 16
 TOO_MANY_CHANGES: Final = 50  # each costs a count a thousandth of a round trip
+LOOKS_EVERY: Final = 8
 Made = TypeVar("Made")
 
 
 class Tally:
-    """A count. `sums_changes`: it sums up rows that are to be folded now and then, and gives their number before the
-    sum."""
+    """A count. Where it sums up rows that are to be folded now and then, `looking` is the same count with the number of
+    those rows before the sum: a tenth dearer, and therefore only one of a few.
+    """
 
-    def __init__(self, statement: Statement, sums_changes: bool) -> None:
+    def __init__(self, statement: Statement, looking: Statement | None) -> None:
         self.statement = statement
-        self.sums_changes = sums_changes
+        self._looking = looking
+        self._asked = 0
         self._left: dict[str, int] = {}
+
+    def looking(self) -> Statement | None:
+        """What to ask this time to learn how many rows there are; None if that need not be known."""
+        # Threads may lose a few counts to each other; it only has to happen now and then.
+        asked, self._asked = self._asked, self._asked + 1
+        return None if asked % LOOKS_EVERY else self._looking
 
     def is_scattered(self, values: Sequence[Any], summed: int, groups: int) -> bool:
         """Whether a fold would leave far fewer rows than were summed up.
@@ -37,9 +46,10 @@ class Tally:
         It leaves one for each combination of counted values, of which a group may have many: what that comes to is
         known after a fold, and then only what has come since counts.
         """
-        if summed <= groups + TOO_MANY_CHANGES:
-            return False
         asked = str(values)
+        if summed <= groups + TOO_MANY_CHANGES:
+            self._left.pop(asked, None)  # or as many rows as there were once would be left alone from now on
+            return False
         left = self._left.get(asked)
         is_it = left is None or summed > left + TOO_MANY_CHANGES
         if is_it or left is None or summed < left:
@@ -246,20 +256,22 @@ class Plans:
             table, is_counter = self.tables.arrivals, True
         elif self.tables.tally is not None and asked <= set(self.kind.tally):
             table, is_counter = self.tables.tally, True
-        bound = bind_terms(table, terms, Binder())
-        groups: list[sa.ColumnElement[Any]] = [table.c[name] for name in by]
         sums_changes = is_counter and self.counts_changes
-        number: sa.ColumnElement[int] = sa.func.sum(table.c.n) if is_counter else sa.func.count()
-        if sums_changes:  # it would be a decimal, and of how many rows is asked for as well
-            groups += [sa.func.count()]
-            number = sa.cast(number, sa.BigInteger)
-        found = (
-            sa.select(*groups, number)
-            .select_from(table)
-            .where(*(holds(table, term, given, self.dialect) for term, given in bound))
-            .group_by(*(table.c[name] for name in by))
-        )
-        return Tally(Statement(found, self.dialect), sums_changes)
+        number: sa.ColumnElement[int] = sa.func.count()
+        if sums_changes:  # it would be a decimal
+            number = sa.cast(sa.func.sum(self.dialect.addable(table.c.n)), sa.BigInteger)
+        elif is_counter:
+            number = sa.func.sum(table.c.n)
+        counting = self._counting(table, terms, by, number)
+        return Tally(counting, self._counting(table, terms, by, sa.func.count(), number) if sums_changes else None)
+
+    def _counting(
+        self, table: sa.Table, terms: tuple[Term, ...], by: tuple[str, ...], *numbers: sa.ColumnElement[int]
+    ) -> Statement:
+        groups = [table.c[name] for name in by]
+        where = [holds(table, term, given, self.dialect) for term, given in bind_terms(table, terms, Binder())]
+        found = sa.select(*groups, *numbers).select_from(table).where(*where).group_by(*groups)
+        return Statement(found, self.dialect)
 
     def _sweep(self, form: Read, fields: tuple[str, ...] | None) -> Any:
         rows, binder = self._rows, Binder()

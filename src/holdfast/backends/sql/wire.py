@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any, Final
@@ -32,6 +32,7 @@ class Wire:
         self._connection = connection
         self._libpq = connection.pgconn
         self._file = connection.fileno()
+        self._wait = waiting_for(self._file)
         self._loader = Transformer(connection)
         self._prepared: dict[str, bytes] = {}
         self._names = count()  # each of them once: of those that we forget, the server may know some
@@ -80,7 +81,7 @@ class Wire:
             while self._libpq.flush():  # it did not fit into the socket
                 if wait_for(self._file, writing=True):
                     self._libpq.consume_input()
-            wait_for(self._file)
+            self._wait()
             self._libpq.consume_input()
             answer = self._next()
             while self._next() is not None:  # until the server says that it is ready
@@ -98,7 +99,7 @@ class Wire:
 
     def _next(self) -> PGresult | None:
         while self._libpq.is_busy():
-            wait_for(self._file)
+            self._wait()
             self._libpq.consume_input()
         return self._libpq.get_result()
 
@@ -118,6 +119,15 @@ def encoded(statement: Statement, values: Sequence[Any]) -> list[bytes | None] |
         else:
             return None
     return sent
+
+
+def waiting_for(file: int) -> Callable[[], object]:
+    """What waits until there is something to read, made once for many waits."""
+    if not _CAN_POLL:
+        return lambda: wait_for(file)
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return poll.poll
 
 
 def wait_for(file: int, *, writing: bool = False, seconds: float | None = None) -> bool:
