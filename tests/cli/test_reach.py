@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,6 +23,7 @@ from holdfast.server.shields import Limits
 from tests.cli import shop
 from tests.cli.served import served
 from tests.cli.things import Things, filled
+from tests.outbox.entries import enqueue, make_entry
 
 PLENTY: Final = Limits(reads=(1e6, 1_000_000), changes=(1e6, 1_000_000), address=(1e6, 1_000_000))
 WHY: Final = "--reason because"
@@ -84,6 +86,9 @@ REACHED: Final[dict[str, str]] = {
     "POST /letters/{id}/delete": f"letters delete {{letter}} {WHY} --yes",
     "POST /letters/domains/pause": f"letters pause payments {WHY}",
     "POST /letters/domains/resume": "letters resume payments",
+    "POST /letters/archive": "letters archive --older-than 0",
+    "GET /letters/purge/preview": "letters purge --older-than 0",
+    "POST /letters/purge": "letters purge --older-than 0 --yes",
     "POST /bulk/preview": "letters bulk replay --dry-run",
     "POST /bulk": f"letters bulk discard --domain payments --yes --detach {WHY}",
     "GET /bulk": "letters bulk list",
@@ -100,6 +105,9 @@ REACHED: Final[dict[str, str]] = {
     "POST /outbox/{id}/verify": "outbox verify {verified}",
     "POST /outbox/queues/pause": f"outbox pause default {WHY}",
     "POST /outbox/queues/resume": "outbox resume default",
+    "GET /outbox/counts": "outbox counts",
+    "GET /outbox/prune/preview": "outbox prune --older-than 0",
+    "POST /outbox/prune": "outbox prune --older-than 0 --yes",
     "GET /sagas": "saga list",
     "GET /sagas/facets": "saga facets",
     "GET /sagas/{id}": "saga show {saga}",
@@ -136,6 +144,8 @@ REACHED: Final[dict[str, str]] = {
     "POST /workflows/{id}/cancel": "workflow cancel {flow}",
     "POST /workflows/{id}/retry": "workflow retry {failed}",
     "POST /workflows/{id}/fork": "workflow fork {failed} --from charge",
+    "GET /workflows/prune/preview": "workflow prune --older-than 1d",
+    "POST /workflows/prune": f"workflow prune --older-than 2100-01-01T00:00 --yes {WHY}",
     "GET /schedules": "workflow schedule list",
     "POST /schedules": "workflow schedule add nightly report --cron '0 3 * * *' --input '[1]'",
     "GET /schedules/{name}": "workflow schedule show daily",
@@ -184,8 +194,17 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
         patch.setenv(shop.URL, f"sqlite:///{tmp_path_factory.mktemp('reach') / 'shop.db'}")
         with shop.whole() as hold:
             things = filled(hold, patch)
+            _finish_some(hold)
             with served(hold, heard, required=False, limits=PLENTY) as url:
                 yield Asked(url, heard, things)
+
+
+def _finish_some(hold: Holdfast) -> None:
+    """A letter, an entry and a workflow that can be deleted."""
+    hold.letters.update_status(hold.letters.create("payments", "F").id, "archived")
+    now = datetime.now(UTC)
+    enqueue(hold.outbox, make_entry("ann", at=now, status="succeeded", last_attempt_at=now))
+    hold.workflows.cancel(hold.workflows.start("fulfil", {"id": 9}).id, "enough", by="ann")
 
 
 def test_every_operation_has_a_command_or_a_reason_not_to(hold: Holdfast) -> None:

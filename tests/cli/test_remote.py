@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ import pytest
 
 from holdfast.app import Holdfast
 from holdfast.cli.exits import ExitCode
+from holdfast.server.routes import agreeing
 from tests.cli import shop
 from tests.cli.conftest import Run, lines
 from tests.cli.served import served
+from tests.outbox.entries import enqueue, make_entry
 
 Answer = Callable[..., Any]
 Filed = Callable[..., str]
@@ -156,12 +159,65 @@ def test_workflows_are_steered(run: Run, own: Holdfast, monkeypatch: pytest.Monk
         run("workflow", "restart", failed, "nowhere", "--url", at, code=ExitCode.NOT_FOUND)
 
 
+def test_old_letters_are_archived_and_purged_after_a_yes(
+    run: Run, answer: Answer, hold: Holdfast, filed: Filed, at: str
+) -> None:
+    ids = [filed() for _ in range(3)]
+    for id in ids:
+        hold.letters.mark_as_resolved(id, "manual")
+    assert answer("letters", "archive", "--url", at) == {"archived": 0}
+    assert run("letters", "archive", "--older-than", "0", "--url", at).stdout == "archived 3 letters\n"
+    asked = run("letters", "purge", "--older-than", "0", "--url", at)
+    assert asked.stdout == "3 archived letters would be deleted\n"
+    assert asked.stderr == "dry run: nothing was done; --yes does it\n"
+    assert hold.letters.count() == 3
+    purge = ["letters", "purge", "--yes", "--reason", "the quarter is over", "--url", at]
+    assert answer(*purge, ids[0]) == {"matched": 1, "purged": 1}
+    assert answer(*purge, "--older-than", "0") == {"matched": 2, "purged": 2}
+    assert hold.letters.count() == 0
+    told = [one.event.payload for one in hold.audit.page() if one.event.payload["act"] == "letters.purge"]
+    assert [one["reason"] for one in told] == ["the quarter is over"] * 2
+    waiting = filed()
+    assert "is pending" in run(*purge, waiting, code=ExitCode.FAILED).stderr
+    run(*purge, "nobody", code=ExitCode.NOT_FOUND)
+
+
+def test_entries_are_counted_and_pruned_as_in_the_store(
+    run: Run, answer: Answer, hold: Holdfast, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreeing, "AT_ONCE", 2)
+    now = datetime.now(UTC)
+    for number in range(5):
+        enqueue(hold.outbox, make_entry(f"s{number}", at=now, status="succeeded", last_attempt_at=now))
+    enqueue(hold.outbox, make_entry("w", at=now, queue="slow"))
+    assert lines(run("outbox", "counts", "--url", at)) == lines(run("outbox", "counts"))
+    remote, local = (answer("outbox", "counts", *where) for where in (["--url", at], []))
+    assert remote["by_status"] == local["by_status"]
+    assert [(one["queue"], one["oldest_due"]) for one in remote["queues"]] == [
+        (one["queue"], one["oldest_due"]) for one in local["queues"]
+    ]
+    prune = ["outbox", "prune", "--older-than", "0", "--url", at]
+    assert run(*prune).stdout == "5 succeeded entries would be deleted\n"
+    assert answer(*prune, "--yes", "--dry-run") == {"matched": 5, "pruned": 0}
+    assert answer(*prune, "--yes") == {"matched": 5, "pruned": 5}
+    assert answer(*prune, "--yes") == {"matched": 0, "pruned": 0}
+
+
+def test_old_workflows_are_deleted_after_a_yes(run: Run, answer: Answer, own: Holdfast) -> None:
+    ended, running = (own.workflows.start("fulfil", {"id": number}).id for number in (1, 2))
+    own.workflows.cancel(ended)
+    with served(own) as at:
+        prune = ["workflow", "prune", "--older-than", "2999-01-01T00:00", "--url", at]
+        assert run(*prune).stdout == "1 workflow would be deleted\n"
+        assert answer(*prune, "--yes") == {"matched": 1, "kept": {}, "pruned": 1}
+        assert [one["id"] for one in answer("workflow", "list", "--url", at)["workflows"]] == [running]
+
+
 @pytest.mark.parametrize(
     "command",
     [
-        ["letters", "archive"], ["letters", "compressed", "summary"], ["outbox", "counts"], ["db", "info"],
-        ["outbox", "prune", "--older-than", "1"], ["worker", "--once"], ["serve", "--port", "0"],
-        ["workflow", "recover"], ["workflow", "finalizers"], ["workflow", "prune", "--older-than", "1d"],
+        ["letters", "compressed", "summary"], ["db", "info"], ["worker", "--once"], ["serve", "--port", "0"],
+        ["workflow", "recover"], ["workflow", "finalizers"],
     ],
     ids=" ".join,
 )  # fmt: skip

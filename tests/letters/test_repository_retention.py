@@ -81,6 +81,17 @@ def test_archiving_and_purging_have_no_row_cap(letters: Letters, clock: ManualCl
     assert letters.count() == 0
 
 
+@pytest.mark.parametrize("limit", [0, 3, 600, 1000])
+def test_no_more_are_archived_and_purged_than_allowed(letters: Letters, clock: ManualClock, limit: int) -> None:
+    ids = [letter.id for letter in letters.create_many([{"domain": "d", "failure_type": "f"}] * 700)]
+    letters.bulk_update_status(ids, "resolved")
+    clock.advance(1)
+    assert letters.archive_old_resolved(0, limit=limit) == min(limit, 700)
+    letters.archive_old_resolved(0)
+    assert letters.purge_archived(older_than_days=0, limit=limit) == min(limit, 700)
+    assert letters.count() == 700 - min(limit, 700)
+
+
 def test_a_purge_without_a_choice_deletes_nothing(letters: Letters) -> None:
     made(letters, "archived")
     assert letters.purge_archived() == letters.purge_archived(ids=[]) == 0

@@ -42,7 +42,7 @@ from tests.server.served import file, program
 EXAMPLES: Final = 8
 MANY: Final = 20
 STREAMS: Final = ("GET /api/v1/events",)
-REMOVES: Final = ("/delete", "/remove", "/discard", "/revoke")
+REMOVES: Final = ("/delete", "/remove", "/discard", "/revoke", "/purge", "/prune")
 NAMES: Final[dict[str, dict[str, Any]]] = {
     "GET /api/v1/workflows/describe": {"name": "greet"},
     "POST /api/v1/workflows": {"name": "greet", "input": {"name": "moon"}},

@@ -966,6 +966,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/letters/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Archive
+         * @description Archive letters that were resolved long ago, up to 2,000 at a time. They stay readable until they are purged.
+         */
+        post: operations["letters_archive"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/letters/domains": {
         parameters: {
             query?: never;
@@ -1059,6 +1079,46 @@ export interface paths {
          *     among the newest 10,000.
          */
         get: operations["letters_fingerprints"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/letters/purge": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Purge
+         * @description Delete archived letters for good: those that are named, together or not at all, or up to 2,000 old ones.
+         */
+        post: operations["letters_purge"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/letters/purge/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Preview Purge
+         * @description How many archived letters were resolved longer ago than so many days; 0 counts all of them.
+         */
+        get: operations["letters_preview_purge"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1308,6 +1368,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/outbox/counts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Counts
+         * @description Every entry counted, which takes the longer the more there are; `facets` ends at 10,000.
+         */
+        get: operations["outbox_counts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/outbox/facets": {
         parameters: {
             query?: never;
@@ -1320,6 +1400,49 @@ export interface paths {
          * @description How many entries there are in each status, how far behind the queues are, and what entries are about.
          */
         get: operations["outbox_facets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/outbox/prune": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Prune
+         * @description Delete entries that succeeded long ago, with their attempts, up to 2,000 at a time.
+         *
+         *     Entries stay whose group or saga is not complete, and those that were abandoned or not verified. The audit trail
+         *     keeps all its events.
+         */
+        post: operations["outbox_prune"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/outbox/prune/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Preview Prune
+         * @description How many entries would be deleted that succeeded longer ago than so many days.
+         */
+        get: operations["outbox_preview_prune"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2549,6 +2672,49 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/workflows/prune": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Prune
+         * @description Delete workflows that ended before a time, with their stages and logs, up to 2,000 at a time.
+         *
+         *     Those stay that have dead letters, finalizers that were not done, or a parent that is under way. The idempotency
+         *     key of one that goes can be used again.
+         */
+        post: operations["workflows_prune"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/workflows/prune/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Preview Prune
+         * @description How many workflows would be deleted that ended before a time. All of them are looked at.
+         */
+        get: operations["workflows_preview_prune"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/workflows/stranded": {
         parameters: {
             query?: never;
@@ -2573,6 +2739,33 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * Archived
+         * @description How many letters were archived now; `more`: there are others, ask again.
+         */
+        Archived: {
+            /** Archived */
+            archived: number;
+            /** More */
+            more: boolean;
+        };
+        /**
+         * ArchiveLetters
+         * @description Letters that were resolved longer ago than that.
+         */
+        ArchiveLetters: {
+            /**
+             * Older Than Days
+             * @description Longer ago than so many days.
+             * @default 30
+             */
+            older_than_days: number;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
         /**
          * Attempt
          * @description One attempt to replay a letter; `outcome` and `finished_at` are null while it runs.
@@ -3018,6 +3211,17 @@ export interface components {
             type: string;
             /** Workflow Id */
             workflow_id: string;
+        };
+        /**
+         * Deleted
+         * @description How many are gone. While `left` is not 0 there are more of those that were expected: ask again, with `goes_on`
+         *     and this as `expected`.
+         */
+        Deleted: {
+            /** Deleted */
+            deleted: number;
+            /** Left */
+            left: number;
         };
         /**
          * DoctorAtAGlance
@@ -4199,6 +4403,14 @@ export interface components {
             type: string;
         };
         /**
+         * Matching
+         * @description How many there are.
+         */
+        Matching: {
+            /** Matched */
+            matched: number;
+        };
+        /**
          * MatchingCalls
          * @description How many entries of one operation and target match. One that is not `known` here cannot be requeued here.
          */
@@ -4437,6 +4649,18 @@ export interface components {
             oldest_due_at: string | null;
             /** Paused */
             paused: components["schemas"]["PausedQueueAtAGlance"][];
+        };
+        /**
+         * OutboxCounts
+         * @description How many entries there are in each status: all of them, and in each queue.
+         */
+        OutboxCounts: {
+            /** By Status */
+            by_status: {
+                [key: string]: number;
+            };
+            /** Queues */
+            queues: components["schemas"]["QueueCounts"][];
         };
         /**
          * OutboxFacets
@@ -4808,12 +5032,97 @@ export interface components {
             total_attempts: number;
         };
         /**
+         * Prunable
+         * @description How many workflows would be deleted, and why others that ended as long ago would not be.
+         */
+        Prunable: {
+            /** Kept */
+            kept: {
+                [key: string]: number;
+            };
+            /** Matched */
+            matched: number;
+        };
+        /**
+         * PruneEntries
+         * @description Entries that succeeded longer ago than so many days.
+         */
+        PruneEntries: {
+            /** Expected */
+            expected: number;
+            /**
+             * Goes On
+             * @default false
+             */
+            goes_on: boolean;
+            /**
+             * Older Than Days
+             * @description Longer ago than so many days.
+             */
+            older_than_days: number;
+            /** Reason */
+            reason: string;
+        };
+        /**
+         * PruneWorkflows
+         * @description Workflows that ended before that time.
+         */
+        PruneWorkflows: {
+            /**
+             * Before
+             * Format: date-time
+             */
+            before: string;
+            /** Expected */
+            expected: number;
+            /**
+             * Goes On
+             * @default false
+             */
+            goes_on: boolean;
+            /** Reason */
+            reason: string;
+        };
+        /**
+         * PurgeLetters
+         * @description Archived letters by their ids, or those that were resolved longer ago than so many days; 0 is all of them.
+         */
+        PurgeLetters: {
+            /** Expected */
+            expected: number;
+            /**
+             * Goes On
+             * @default false
+             */
+            goes_on: boolean;
+            /** Ids */
+            ids?: string[] | null;
+            /** Older Than Days */
+            older_than_days?: number | null;
+            /** Reason */
+            reason: string;
+        };
+        /**
          * QueueChanged
          * @description Whether anything was changed.
          */
         QueueChanged: {
             /** Changed */
             changed: boolean;
+        };
+        /**
+         * QueueCounts
+         * @description The entries of a queue. `oldest_due` is since when the one that has waited longest could have been called.
+         */
+        QueueCounts: {
+            /** By Status */
+            by_status: {
+                [key: string]: number;
+            };
+            /** Oldest Due */
+            oldest_due: string | null;
+            /** Queue */
+            queue: string;
         };
         /**
          * QueuePause
@@ -8543,6 +8852,48 @@ export interface operations {
             };
         };
     };
+    letters_archive: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ArchiveLetters"];
+            };
+        };
+        responses: {
+            /** @description The request was refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store or the server failed */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Archived"];
+                };
+            };
+        };
+    };
     letters_domains: {
         parameters: {
             query?: {
@@ -8759,6 +9110,89 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Fingerprints"];
+                };
+            };
+        };
+    };
+    letters_purge: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PurgeLetters"];
+            };
+        };
+        responses: {
+            /** @description The request was refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store or the server failed */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Deleted"];
+                };
+            };
+        };
+    };
+    letters_preview_purge: {
+        parameters: {
+            query: {
+                /** @description Longer ago than so many days. */
+                older_than_days: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request was refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store or the server failed */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Matching"];
                 };
             };
         };
@@ -9279,6 +9713,44 @@ export interface operations {
             };
         };
     };
+    outbox_counts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request was refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store or the server failed */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OutboxCounts"];
+                };
+            };
+        };
+    };
     outbox_facets: {
         parameters: {
             query?: never;
@@ -9313,6 +9785,89 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["OutboxFacets"];
+                };
+            };
+        };
+    };
+    outbox_prune: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PruneEntries"];
+            };
+        };
+        responses: {
+            /** @description The request was refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store or the server failed */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Deleted"];
+                };
+            };
+        };
+    };
+    outbox_preview_prune: {
+        parameters: {
+            query: {
+                /** @description Longer ago than so many days. */
+                older_than_days: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request was refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store or the server failed */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Matching"];
                 };
             };
         };
@@ -12100,6 +12655,88 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Changed"];
+                };
+            };
+        };
+    };
+    workflows_prune: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PruneWorkflows"];
+            };
+        };
+        responses: {
+            /** @description The request was refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store or the server failed */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Deleted"];
+                };
+            };
+        };
+    };
+    workflows_preview_prune: {
+        parameters: {
+            query: {
+                before: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request was refused */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store or the server failed */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Prunable"];
                 };
             };
         };

@@ -98,12 +98,13 @@ def cancel(session: Session, ids: Sequence[UUID], where: dict[str, Any], status:
 @click.option(
     "--older-than", "days", type=click.IntRange(0), required=True, metavar="DAYS", help="Called longer ago than this."
 )
+@server_reason_option
 @yes_option
 @dry_run_option
 @json_option
 @table_options
 @pass_session
-def prune(session: Session, days: int, yes: bool, dry_run: bool, as_json: bool) -> int:
+def prune(session: Session, days: int, reason: str, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Delete entries that succeeded long ago, with their attempts.
 
     Entries stay whose group or saga is not complete, and those that were abandoned or not verified. The audit trail

@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from holdfast.cli.answers import server_reason_option
 from holdfast.cli.confirm import agreed, counted, dry_run_option, yes_option
 from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import json_option
@@ -28,10 +29,11 @@ _SUMMARIES: Final = (
     "--older-than", "days", type=click.IntRange(0), default=30, show_default=True, metavar="DAYS",
     help="Resolved longer ago than this.",
 )  # fmt: skip
+@server_reason_option
 @json_option
 @store_options
 @pass_session
-def archive(session: Session, days: int, as_json: bool) -> None:
+def archive(session: Session, days: int, reason: str, as_json: bool) -> None:
     """Archive letters that were resolved long ago. They stay readable until they are purged."""
     archived = session.letters.archive_old_resolved(days)
     if as_json:
@@ -45,12 +47,15 @@ def archive(session: Session, days: int, as_json: bool) -> None:
 @click.option(
     "--older-than", "days", type=click.IntRange(0), metavar="DAYS", help="Resolved longer ago than this; 0 is all."
 )
+@server_reason_option
 @yes_option
 @dry_run_option
 @json_option
 @store_options
 @pass_session
-def purge(session: Session, ids: Sequence[str], days: int | None, yes: bool, dry_run: bool, as_json: bool) -> None:
+def purge(
+    session: Session, ids: Sequence[str], days: int | None, reason: str, yes: bool, dry_run: bool, as_json: bool
+) -> None:
     """Delete archived letters for good: those named, or those older than so many days.
 
     Without --yes it shows how many there are, and asks where there is somebody to ask.
@@ -62,7 +67,7 @@ def purge(session: Session, ids: Sequence[str], days: int | None, yes: bool, dry
         say(f"{counted(number, 'archived letter')} would be deleted")
     purged = 0
     if number and agreed(f"Delete {counted(number)} for good?", yes=yes, dry_run=dry_run):
-        purged = session.letters.purge_archived(list(ids) if ids else None, days)
+        purged = session.letters.purge_archived(list(ids) if ids else None, days, limit=number)
         if not as_json:
             say(f"deleted {counted(purged)}")
     if as_json:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from holdfast.cli.answers import server_reason_option
 from holdfast.cli.confirm import agreed, counted, dry_run_option, yes_option
 from holdfast.cli.exits import Failed, NotFound
 from holdfast.cli.filters import by_option, json_option
@@ -76,12 +77,13 @@ def finalize(session: Session, ids: Sequence[str], by: str, as_json: bool) -> No
     "--older-than", "before", type=MOMENT, required=True, metavar="TIME",
     help="Ended longer ago than this: 30d, or 2026-01-31T12:00 (UTC).",
 )  # fmt: skip
+@server_reason_option
 @yes_option
 @dry_run_option
 @json_option
 @store_options
 @pass_session
-def prune(session: Session, before: datetime, yes: bool, dry_run: bool, as_json: bool) -> None:
+def prune(session: Session, before: datetime, reason: str, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Delete workflows that ended long ago, with their stages and logs.
 
     Those stay that have dead letters, finalizers that were not done, or a parent that is under way. The idempotency

@@ -27,14 +27,17 @@ class Retention(Finding):
             self._sweep((*equal(status=status), due), expired(now), "expires_at") for status in sorted(EXPIRABLE)
         )
 
-    def archive_old_resolved(self, older_than_days: int = 30) -> int:
-        """Resolved letters become archived when they were resolved strictly longer ago."""
+    def archive_old_resolved(self, older_than_days: int = 30, *, limit: int | None = None) -> int:
+        """Resolved letters become archived when they were resolved strictly longer ago, at most `limit` of them."""
         now = self._now()
-        return self._sweep(_aged(RESOLVED, now, older_than_days), archived(now), "aged_at")
+        return self._sweep(_aged(RESOLVED, now, older_than_days), archived(now), "aged_at", limit)
 
-    def purge_archived(self, ids: list[str] | None = None, older_than_days: int | None = None) -> int:
+    def purge_archived(
+        self, ids: list[str] | None = None, older_than_days: int | None = None, *, limit: int | None = None
+    ) -> int:
         """Delete archived letters: these, or those older than so many days (0: all). Neither deletes nothing.
 
+        `limit` is how many of the old ones go at most, those first that were resolved longest ago.
         Raises ValueError for both, for a negative age, and for an id that is not archived; then nothing is deleted.
         """
         if ids is not None and older_than_days is not None:
@@ -44,7 +47,7 @@ class Retention(Finding):
             return until_settled(lambda: self._purge_ids(asked)) if asked else 0
         if older_than_days is None:
             return 0
-        return self._sweep(self._purgeable(older_than_days), None, "aged_at")
+        return self._sweep(self._purgeable(older_than_days), None, "aged_at", limit)
 
     def count_archived_older_than(self, older_than_days: int) -> int:
         """How many letters `purge_archived` of that age would delete."""
@@ -102,12 +105,13 @@ class Retention(Finding):
             raise InvalidValue(f"older_than_days must be at least 0, got {older_than_days}; use 0 for all letters")
         return equal(status=ARCHIVED) if older_than_days == 0 else _aged(ARCHIVED, self._now(), older_than_days)
 
-    def _sweep(self, where: Where, change: Mapping[str, Value] | None, by: str) -> int:
+    def _sweep(self, where: Where, change: Mapping[str, Value] | None, by: str, limit: int | None = None) -> int:
         moved = 0
         while True:
-            done = self.store.sweep(LETTER, where, change, by=by, limit=_CHUNK)
+            most = _CHUNK if limit is None else min(_CHUNK, limit - moved)
+            done = self.store.sweep(LETTER, where, change, by=by, limit=most) if most > 0 else 0
             moved += done
-            if done < _CHUNK:
+            if done < most or most <= 0:
                 return moved
 
 

@@ -72,6 +72,20 @@ class RemoteLetters(Part):
     def resume(self, domain: str) -> bool:
         return bool(self._remote.post("/letters/domains/resume", {"domain": domain})["changed"])
 
+    def archive_old_resolved(self, older_than_days: int) -> int:
+        archived, more = 0, True
+        while more:
+            done = self._remote.post("/letters/archive", {"older_than_days": older_than_days, "reason": why()})
+            archived, more = archived + done["archived"], done["more"]
+        return archived
+
+    def count_archived_older_than(self, older_than_days: int) -> int:
+        return int(self._remote.get("/letters/purge/preview", older_than_days=older_than_days)["matched"])
+
+    def purge_archived(self, ids: list[str] | None, older_than_days: int | None, *, limit: int) -> int:
+        """`limit` is how many were counted. Raises Failed if it is another number by now."""
+        return sum(self._delete("/letters/purge", limit, ids=ids, older_than_days=older_than_days))
+
     def _shown(self, id: str) -> dict[str, Any] | None:
         try:
             return dict(self._remote.get(f"/letters/{part(id)}"))

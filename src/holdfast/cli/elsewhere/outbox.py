@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -25,6 +26,8 @@ class RemoteOutbox(Part):
     def __init__(self, remote: Any) -> None:
         super().__init__(remote)
         self.operations = RemoteOperations(remote)
+        self._pruning: Iterator[int] = iter(())
+        self._counted: list[dict[str, Any]] = []
 
     def find(
         self, *, limit: int, after: UUID | None = None, newest_first: bool = False, **wanted: Any
@@ -64,6 +67,10 @@ class RemoteOutbox(Part):
         if not by and set(wanted) == {"queue"}:
             queues = {one["queue"]: one["waiting"] for one in self._remote.get("/outbox/facets")["queues"]}
             return {(): queues[wanted["queue"]]} if queues.get(wanted["queue"]) else {}
+        if by == ("queue", "status") and not wanted:
+            self._counted = self._remote.get("/outbox/counts")["queues"]
+            each = ((one["queue"], one["by_status"]) for one in self._counted)
+            return {(queue, status): number for queue, numbers in each for status, number in numbers.items()}
         if by != ("operation", "target"):
             raise self._needs_store()
         found = [one for asked in _each(wanted) for one in self._all("/outbox", **asked)]
@@ -104,6 +111,20 @@ class RemoteOutbox(Part):
     def paused(self) -> tuple[PausedQueue, ...]:
         queues = self._remote.get("/outbox/facets")["queues"]
         return tuple(tuple_of(PausedQueue, one, reason=one["paused_reason"]) for one in queues if one["paused"])
+
+    def oldest_due(self, queue: str) -> datetime | None:
+        """As it was when entries were counted by queue and status."""
+        found = {one["queue"]: one["oldest_due"] for one in self._counted}
+        return None if found.get(queue) is None else datetime.fromisoformat(found[queue])
+
+    def prunable(self, older_than: timedelta) -> int:
+        number: int = self._remote.get("/outbox/prune/preview", older_than_days=older_than.days)["matched"]
+        self._pruning = self._delete("/outbox/prune", number, older_than_days=older_than.days)
+        return number
+
+    def prune(self, older_than: timedelta, *, limit: int) -> int:
+        """Some of those that `prunable` has counted, as many as the server deletes at a time."""
+        return next(self._pruning, 0)
 
     def _act(self, ids: Sequence[UUID], act: str) -> list[OutboxEntry]:
         """Raises ConfigurationError for what is refused, as the outbox does where several are meant."""

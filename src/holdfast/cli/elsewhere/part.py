@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final, NoReturn, TypeVar
@@ -44,6 +44,14 @@ class Part:
         if found["next"] is not None:
             raise WrongUsage(f"there are more than {MOST:,} of them; ask the store itself, or for fewer of them")
         return list(found["items"])
+
+    def _delete(self, path: str, expected: int, **what: Any) -> Iterator[int]:
+        """Has a server delete as many as were counted: how many went, with each request that it takes."""
+        body = {**what, "reason": why(), "expected": expected}
+        while body["expected"]:
+            done = self._remote.post(path, body)
+            yield done["deleted"]
+            body |= {"expected": done["left"], "goes_on": True}
 
 
 def why() -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ from holdfast.workflows.guarantees import StepGuarantee, WorkflowGuarantees
 from holdfast.workflows.history import LogEntry, PastStage, PastState
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.owner import SyntheticStageOwner
+from holdfast.workflows.pruning import PruneReport
 from holdfast.workflows.reading import WorkflowSummary
 from holdfast.workflows.serving import Stranded
 from holdfast.workflows.stage import StageExecution
@@ -28,6 +31,8 @@ _UNTOLD: Final = ("stages", "trigger", "forked_from")
 
 class RemoteWorkflows(Part):
     """The workflows behind a server."""
+
+    _prunable = 0
 
     @cached_property
     def schedules(self) -> RemoteSchedules:
@@ -57,6 +62,15 @@ class RemoteWorkflows(Part):
     def counts(self) -> dict[WorkflowStatus, int]:
         found = self._remote.get("/workflows/facets")["by_status"]
         return {WorkflowStatus(status): number for status, number in found.items()}
+
+    def prune(self, before: datetime, *, dry_run: bool = False) -> PruneReport:
+        """First with `dry_run`, which counts: no more than those are deleted."""
+        at = before.isoformat()
+        if dry_run:
+            found = self._remote.get("/workflows/prune/preview", before=at)
+            self._prunable = found["matched"]
+            return PruneReport(found["matched"], Counter(found["kept"]))
+        return PruneReport(sum(self._delete("/workflows/prune", self._prunable, before=at)))
 
     def stranded(self, id: str | None = None, *, limit: int) -> list[Stranded]:
         found = [made(Stranded, one) for one in self._remote.get("/workflows/stranded", limit=min(limit, PAGE))]
