@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
@@ -41,10 +42,20 @@ _ENDPOINTS: Final = (
 )  # fmt: skip
 _LIVE: Final = "rotators and their policies live"
 
-_pool: Final = click.option("--pool", metavar="NAME", help="Which rotator; the first one by default.")
-_hours: Final = click.option(
-    "--hours", type=click.IntRange(1, 168), default=24, show_default=True, metavar="N", help="The last so many hours."
-)
+
+def _asks(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which rotator, and how it is told."""
+    pool = click.option("--pool", metavar="NAME", help="Which rotator; the first one by default.")
+    return pool(json_option(store_options(pass_session(command))))
+
+
+def _over_hours(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, over so many hours."""
+    hours = click.option(
+        "--hours", type=click.IntRange(1, 168), default=24, show_default=True, metavar="N",
+        help="The last so many hours.",
+    )  # fmt: skip
+    return hours(_asks(command))
 
 
 @click.group(cls=InOrder)
@@ -57,17 +68,13 @@ def retry() -> None:
 
 
 @retry.command()
-@_pool
-@json_option
-@store_options
-@pass_session
+@_asks
 def policy(session: Session, pool: str | None, as_json: bool) -> None:
     """Show the policy in force."""
     _show_policy(session.api.get("/retry/policy", pool=pool), as_json)
 
 
 @retry.command("set")
-@_pool
 @click.option("--max-attempts", type=int, metavar="N")
 @click.option("--backoff", "backoff_strategy", type=click.Choice([str(one.value) for one in BackoffStrategy]))
 @click.option("--base-delay", type=float, metavar="SECONDS")
@@ -81,9 +88,7 @@ def policy(session: Session, pool: str | None, as_json: bool) -> None:
 @click.option("--retry-non-idempotent/--no-retry-non-idempotent", default=None, help="Whether POST is tried again.")
 @click.option("--version", type=int, metavar="N", help="Only if this version is in force; `retry policy` shows it.")
 @may_reason_option
-@json_option
-@store_options
-@pass_session
+@_asks
 def change(
     session: Session,
     /,
@@ -110,10 +115,7 @@ def change(
 
 
 @retry.command()
-@_pool
-@json_option
-@store_options
-@pass_session
+@_asks
 def breakers(session: Session, pool: str | None, as_json: bool) -> None:
     """Show the breakers of all endpoints that have been used."""
     found = session.api.get("/circuit-breakers", pool=pool)
@@ -122,10 +124,7 @@ def breakers(session: Session, pool: str | None, as_json: bool) -> None:
 
 @retry.command()
 @click.argument("endpoint")
-@_pool
-@json_option
-@store_options
-@pass_session
+@_asks
 def breaker(session: Session, endpoint: str, pool: str | None, as_json: bool) -> None:
     """Show the breaker of one ENDPOINT."""
     _show_breaker(session.api.get(f"/circuit-breakers/{part(endpoint)}", pool=pool), as_json)
@@ -133,11 +132,8 @@ def breaker(session: Session, endpoint: str, pool: str | None, as_json: bool) ->
 
 @retry.command()
 @click.argument("endpoint")
-@_pool
 @may_reason_option
-@json_option
-@store_options
-@pass_session
+@_asks
 def reset(session: Session, endpoint: str, pool: str | None, reason: str, as_json: bool) -> None:
     """Close the breaker of ENDPOINT and forget its failures; ten times a minute at most."""
     server_only(session, _LIVE)
@@ -146,11 +142,7 @@ def reset(session: Session, endpoint: str, pool: str | None, reason: str, as_jso
 
 
 @retry.command()
-@_hours
-@_pool
-@json_option
-@store_options
-@pass_session
+@_over_hours
 def moves(session: Session, hours: int, pool: str | None, as_json: bool) -> None:
     """Show how breakers of endpoints moved, the oldest first."""
     found = session.api.get("/circuit-breakers/metrics", hours=hours, pool=pool)
@@ -158,10 +150,7 @@ def moves(session: Session, hours: int, pool: str | None, as_json: bool) -> None
 
 
 @retry.command()
-@_pool
-@json_option
-@store_options
-@pass_session
+@_asks
 def metrics(session: Session, pool: str | None, as_json: bool) -> None:
     """Show what attempts came to, all together."""
     found = session.api.get("/metrics/retries", pool=pool)
@@ -178,11 +167,7 @@ def metrics(session: Session, pool: str | None, as_json: bool) -> None:
 
 
 @retry.command()
-@_hours
-@_pool
-@json_option
-@store_options
-@pass_session
+@_over_hours
 def hourly(session: Session, hours: int, pool: str | None, as_json: bool) -> None:
     """Show attempts by the hour, the oldest first."""
     found = session.api.get("/metrics/retries/timeseries", hours=hours, pool=pool)
@@ -190,11 +175,7 @@ def hourly(session: Session, hours: int, pool: str | None, as_json: bool) -> Non
 
 
 @retry.command()
-@_hours
-@_pool
-@json_option
-@store_options
-@pass_session
+@_over_hours
 def endpoints(session: Session, hours: int, pool: str | None, as_json: bool) -> None:
     """Show attempts by endpoint."""
     found = session.api.get("/metrics/retries/by-proxy", hours=hours, pool=pool)
