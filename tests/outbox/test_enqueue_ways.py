@@ -24,9 +24,10 @@ from holdfast.outbox.inserts import MANY
 from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.rows import JSON
 from holdfast.outbox.subject import CompositeSubjectId, SubjectRef
+from holdfast.outbox.tables import bind_tables
 from tests.conftest import SIZE
 from tests.databases import METADATA, ORDERS, Database, open_database
-from tests.outbox.entries import START, make_entry, open_outbox, stored
+from tests.outbox.entries import START, make_entry, open_outbox, operations, stored
 from tests.outbox.test_enqueue import Statements, number_of_entries, put
 
 only_postgres = pytest.mark.parametrize("database", ["postgres"], indirect=True)
@@ -219,6 +220,23 @@ def test_very_many_go_by_copy_which_listeners_hear_of_like_any_statement(databas
         outbox.put_many(session, many(key="k"))
         assert session.connection().connection.driver_connection.cursor_factory is factory  # type: ignore[union-attr]
     assert [one.split()[0] for one in statements.seen] == ["WITH", "SAVEPOINT", "COPY", "RELEASE"]
+
+
+@only_postgres
+@pytest.mark.parametrize("prefix", ["50%_", "a%%b_", "%s_", "%(n)s_"])
+def test_very_many_go_into_tables_whose_names_have_a_percent_sign(database: Database, prefix: str) -> None:
+    metadata = sa.MetaData()
+    tables = bind_tables(metadata, prefix)
+    metadata.create_all(database.engine)
+    try:
+        outbox = Outbox(database.sessions, tables.outbox, operations=operations())
+        with database.sessions.begin() as session:
+            outbox.put_many(session, many())
+        with psycopg.connect(plain(database.engine.url)) as connection:
+            outbox.put_many(connection, many())
+        assert number_of_entries(outbox) == 2 * (MANY + 1)
+    finally:
+        metadata.drop_all(database.engine)
 
 
 @only_postgres

@@ -19,7 +19,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from holdfast.audit.driven import Driven, Joined, Row
 from holdfast.audit.sessions import Transaction, take_write_lock
 from holdfast.backends.sql.join import Direct
-from holdfast.outbox.loading import can_load, load
+from holdfast.outbox.loading import can_load, load, name_of
 from holdfast.outbox.rows import in_utc
 from holdfast.outbox.tables import OutboxTables
 from holdfast.outbox.wake import CHANNEL, message_of
@@ -90,7 +90,7 @@ class Inserts:
         if self.dialect != "postgresql" or not can_load(connection):
             return None
         outbox, given = self.tables.outbox, self._lock_numbers(keys)
-        given["table"] = connection.dialect.identifier_preparer.format_table(outbox)
+        given["table"] = name_of(connection, outbox)
         at, is_guarded, *_ = self._locking.fetch(connection, bool(keys), given)[0]
         if is_guarded:
             return None  # COPY does not know the policies of row-level security

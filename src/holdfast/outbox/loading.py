@@ -28,6 +28,14 @@ def can_load(connection: Joined) -> bool:
     return isinstance(_driver(connection), sys.modules["psycopg"].Connection)
 
 
+def name_of(connection: Joined, table: sa.Table) -> str:
+    """The table's name as the server has it in a statement without parameters."""
+    preparer = connection.dialect.identifier_preparer
+    # Where drivers look for parameters, a percent sign in a name is written twice.
+    percent = preparer.quote("%").strip('"')
+    return preparer.format_table(table).replace(percent, "%")
+
+
 def load(connection: Joined, table: sa.Table, rows: Iterable[Row], at: datetime) -> list[UUID]:
     """Write the rows, which have the same names; their ids. `at` is the time of those that have none.
 
@@ -38,7 +46,7 @@ def load(connection: Joined, table: sa.Table, rows: Iterable[Row], at: datetime)
     ids: list[UUID] = []
     preparer = connection.dialect.identifier_preparer
     names = ", ".join(preparer.quote(name) for name in first if name != "delay")
-    statement = f"COPY {preparer.format_table(table)} ({names}) FROM STDIN"
+    statement = f"COPY {name_of(connection, table)} ({names}) FROM STDIN"
     values = _values(chain((first,), rows), at, ids)
     with _undone_as_one(connection):
         if isinstance(connection, Direct):
