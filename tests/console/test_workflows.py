@@ -121,7 +121,7 @@ def test_what_has_failed_is_retried_and_the_page_shows_it_go_on(shop: Shop, visi
     shop.rejects = True
     id = shop.order()
     page = visit(f"/workflows/{id}")
-    expect(badge(page)).to_have_text("terminal")
+    expect(badge(page)).to_have_text("failed")
     node(page, "charge").click()
     expect(page.locator(".workflows-error")).to_have_text("PermanentError: the card is no card")
     shop.rejects = False

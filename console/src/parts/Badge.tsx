@@ -1,14 +1,14 @@
 import "@/parts/badge.css";
 import type { ReactNode } from "react";
 import { cut, seen, short, whole } from "@/parts/text";
-import { type Tone, toneOf } from "@/parts/tones";
+import { type Tone, toneOf, wordsOf } from "@/parts/tones";
 
 /** A state, in its colour and in words: nobody has to tell red from green. */
 export function Status({ state, tone, title }: { state: string; tone?: Tone; title?: string }) {
   return (
     <span className={`badge ${tone ?? toneOf(state)}`} data-state={state} title={title}>
       <span className="badge-dot" aria-hidden="true" />
-      {cut(seen(state), 40).replaceAll("_", " ").toLowerCase()}
+      {wordsOf(cut(seen(state), 40))}
     </span>
   );
 }

@@ -14,6 +14,14 @@ const BY_STATE: ReadonlyMap<string, Tone> = new Map(
   Object.entries(TONES).flatMap(([tone, states]) => states.map((state) => [state, tone as Tone] as const)),
 );
 
+// What is stored as TERMINAL has failed for good; the word alone says so to nobody.
+const WORDS: ReadonlyMap<string, string> = new Map([["TERMINAL", "failed"]]);
+
+/** A state in words, wherever one is shown. */
+export function wordsOf(state: string): string {
+  return WORDS.get(state) ?? state.replaceAll("_", " ").toLowerCase();
+}
+
 export function toneOf(state: string): Tone {
   return BY_STATE.get(state) ?? BY_STATE.get(state.toLowerCase()) ?? "quiet";
 }

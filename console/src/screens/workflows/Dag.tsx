@@ -2,6 +2,7 @@ import { type KeyboardEvent, type PointerEvent, useCallback, useEffect, useId, u
 import { Button } from "@/parts/Button";
 import { cut, seen } from "@/parts/text";
 import { useNow } from "@/parts/Time";
+import { wordsOf } from "@/parts/tones";
 import { type Graph, hasEnded, MARKS, type Past, tone, took } from "@/screens/workflows/states";
 
 const WIDTH = 196;
@@ -146,7 +147,7 @@ function Box({ node, status, isPast, near, chosen, choose }: { node: Node; statu
   const [x, y] = [xOf(node.place.layer), yOf(node.place.row)];
   const name = seen(node.ref);
   const id = useId();
-  const label = near ? { "aria-labelledby": `${id}-name ${id}-state` } : { "aria-label": `${cut(name, 100)}: ${status.toLowerCase().replaceAll("_", " ")}` };
+  const label = near ? { "aria-labelledby": `${id}-name ${id}-state` } : { "aria-label": `${cut(name, 100)}: ${wordsOf(status)}` };
   return (
     <g
       {...label}
@@ -165,7 +166,7 @@ function Box({ node, status, isPast, near, chosen, choose }: { node: Node; statu
         choose(node.ref);
       }}
     >
-      <title>{cut(`${name}: ${status}${node.note && !isPast ? `, ${seen(node.note)}` : ""}`, 500)}</title>
+      <title>{cut(`${name}: ${wordsOf(status)}${node.note && !isPast ? `, ${seen(node.note)}` : ""}`, 500)}</title>
       <rect className="dag-box" width={WIDTH} height={HEIGHT} rx={6} />
       <rect className="dag-side" width={4} height={HEIGHT - 16} x={0} y={8} rx={2} />
       {near && (
@@ -174,7 +175,7 @@ function Box({ node, status, isPast, near, chosen, choose }: { node: Node; statu
             {cut(name, 22)}
           </text>
           <text id={`${id}-state`} className="dag-state" x={14} y={36}>
-            {MARKS[status] ?? "?"} {status.toLowerCase().replaceAll("_", " ")}
+            {MARKS[status] ?? "?"} {wordsOf(status)}
             {!isPast && <Length node={node} />}
           </text>
         </>

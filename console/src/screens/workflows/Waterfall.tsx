@@ -5,7 +5,7 @@ import { Button } from "@/parts/Button";
 import { Card } from "@/parts/Card";
 import { Empty, Loaded } from "@/parts/States";
 import { cut, duration, plural, seen } from "@/parts/text";
-import { toneOf } from "@/parts/tones";
+import { toneOf, wordsOf } from "@/parts/tones";
 
 type Timeline = Answer<"/api/v1/workflows/{id}/timeline">;
 type Lane = Timeline["lanes"][number];
@@ -118,5 +118,5 @@ function words(bar: Bar, now: number): string {
 }
 
 function told(lane: Lane): string {
-  return ` ${lane.status.toLowerCase().replaceAll("_", " ")}, ${plural(lane.bars.filter((bar) => bar.kind === "run").length, "call")}, `;
+  return ` ${wordsOf(lane.status)}, ${plural(lane.bars.filter((bar) => bar.kind === "run").length, "call")}, `;
 }

@@ -1,7 +1,7 @@
 import type { Answer } from "@/api/client";
 import type { Option } from "@/parts/Filters";
 import { duration } from "@/parts/text";
-import { type Tone, toneOf } from "@/parts/tones";
+import { type Tone, toneOf, wordsOf } from "@/parts/tones";
 
 export type Row = Answer<"/api/v1/workflows">["items"][number];
 export type Workflow = Answer<"/api/v1/workflows/{id}">;
@@ -42,7 +42,7 @@ export function took(start: string | null | undefined, end: string | null | unde
 
 /** Counts of the statuses that there are, and the others without. */
 export function statusOptions(counts: Readonly<Record<string, number>> | undefined): readonly Option[] {
-  return STATUSES.map((value) => ({ value, label: value.toLowerCase().replaceAll("_", " "), count: counts?.[value] ?? 0 })).sort((a, b) => b.count - a.count);
+  return STATUSES.map((value) => ({ value, label: wordsOf(value), count: counts?.[value] ?? 0 })).sort((a, b) => b.count - a.count);
 }
 
 /** The value of a JSON text. Throws an error that says which field is wrong. */
