@@ -40,13 +40,7 @@ def find(
     Raises ConfigurationError for a time without a zone, AuditIntegrityError for a row that is no event.
     """
     row = tables.events.c
-    wanted: list[Any] = []
-    if subject_ref is not None:
-        wanted.append(row.subject_ref == subject_ref)
-    if entry_id is not None:
-        wanted.append(row.entry_id == entry_id)
-    if since is not None:
-        wanted.append(row.occurred_at >= aware(since))
+    wanted = _about(row, subject_ref, entry_id, since)
     if after is not None:
         at, last = aware(after[0]), after[1]
         wanted += [row.occurred_at >= at, sa.or_(row.occurred_at > at, row.event_id > last)]
@@ -77,13 +71,7 @@ def find_newest(
     Raises ConfigurationError for a time without a zone, AuditIntegrityError for a row that is no event.
     """
     row = tables.events.c
-    near: list[Any] = []
-    if subject_ref is not None:
-        near.append(row.subject_ref == subject_ref)
-    if entry_id is not None:
-        near.append(row.entry_id == entry_id)
-    if since is not None:
-        near.append(row.occurred_at >= aware(since))
+    near = _about(row, subject_ref, entry_id, since)
     if until is not None:
         near.append(row.occurred_at < aware(until))
     far: list[Any] = []
@@ -99,6 +87,18 @@ def find_newest(
     except ValueError as error:
         raise AuditIntegrityError(f"an event in the audit trail cannot be read: {error}") from error
     return FoundEvents(events, None if found.until is None else (in_utc(found.until[0]), found.until[1]))
+
+
+def _about(row: Any, subject_ref: str | None, entry_id: UUID | None, since: datetime | None) -> list[Any]:
+    """Conditions that an index finds."""
+    wanted: list[Any] = []
+    if subject_ref is not None:
+        wanted.append(row.subject_ref == subject_ref)
+    if entry_id is not None:
+        wanted.append(row.entry_id == entry_id)
+    if since is not None:
+        wanted.append(row.occurred_at >= aware(since))
+    return wanted
 
 
 def aware(at: datetime) -> datetime:

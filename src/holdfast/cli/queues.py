@@ -13,10 +13,8 @@ from holdfast.cli.output import Column, document, heading, note, say, table
 from holdfast.cli.session import Session, pass_session, table_options
 from holdfast.cli.times import ago, stamp
 from holdfast.machine.outbox_entry import OutboxStatus
-from holdfast.outbox.draft import DEFAULT_QUEUE
 from holdfast.outbox.queues import PausedQueue
-from holdfast.outbox.rows import status_of
-from holdfast.views.outbox import by_status, paused_document
+from holdfast.views.outbox import by_queue, by_status, paused_document
 
 _COUNTS: Final = (
     Column("queue", gives=True), *(Column(str(status), right=True) for status in OutboxStatus),
@@ -36,9 +34,7 @@ def counts(session: Session, as_json: bool) -> None:
     The lag of a queue is how long the entry that has waited longest for its call could have been called already.
     """
     outbox = session.outbox
-    found: dict[str, Counter[OutboxStatus]] = {DEFAULT_QUEUE: Counter()}
-    for (queue, status), number in outbox.tally("queue", "status").items():
-        found.setdefault(str(queue), Counter())[status_of(str(status))] += number
+    found = by_queue(outbox.tally("queue", "status"))
     due = {queue: outbox.oldest_due(queue) for queue in found}
     paused, now = outbox.paused(), session.now()
     if as_json:

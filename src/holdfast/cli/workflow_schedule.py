@@ -27,6 +27,11 @@ _ROWS: Final = (
 )  # fmt: skip
 
 
+def _named(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which schedule, who asks, and how it is told."""
+    return click.argument("name")(by_option(json_option(store_options(pass_session(command)))))
+
+
 @click.group(cls=InOrder)
 def schedule() -> None:
     """Start workflows by cron.
@@ -129,33 +134,21 @@ def next_ticks(session: Session, name: str, number: int, as_json: bool) -> None:
 
 
 @schedule.command()
-@click.argument("name")
-@by_option
-@json_option
-@store_options
-@pass_session
+@_named
 def pause(session: Session, name: str, by: str, as_json: bool) -> None:
     """Let a schedule tick no more. What it has started goes on."""
     _tell(_found(name, session.workflows.schedules.pause, by=by or "anonymous"), as_json)
 
 
 @schedule.command()
-@click.argument("name")
-@by_option
-@json_option
-@store_options
-@pass_session
+@_named
 def resume(session: Session, name: str, by: str, as_json: bool) -> None:
     """Let a paused schedule tick again, from now on."""
     _tell(_found(name, session.workflows.schedules.resume, by=by or "anonymous"), as_json)
 
 
 @schedule.command()
-@click.argument("name")
-@by_option
-@json_option
-@store_options
-@pass_session
+@_named
 def delete(session: Session, name: str, by: str, as_json: bool) -> None:
     """Take a schedule away. What it has started goes on."""
     _found(name, session.workflows.schedules.delete, by=by or "anonymous")
@@ -163,11 +156,7 @@ def delete(session: Session, name: str, by: str, as_json: bool) -> None:
 
 
 @schedule.command()
-@click.argument("name")
-@by_option
-@json_option
-@store_options
-@pass_session
+@_named
 def run(session: Session, name: str, by: str, as_json: bool) -> None:
     """Start the workflow of a schedule now. Needs --app, or a server that has the program."""
     if not session.has_program:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
 
 from holdfast.core.redact import MASK, redact_value
 from holdfast.machine.outbox_entry import OutboxStatus
+from holdfast.outbox.draft import DEFAULT_QUEUE
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.operation import OperationRegistry
 from holdfast.outbox.queues import PausedQueue
+from holdfast.outbox.rows import status_of
 from holdfast.outbox.settle import Attempt
 from holdfast.views.plain import plain
 
@@ -39,6 +42,17 @@ def paused_document(one: PausedQueue) -> dict[str, Any]:
     """A queue from which nothing is claimed: since when, by whom, and why."""
     shown: dict[str, Any] = plain(one._asdict())
     return shown
+
+
+def by_queue(tally: Mapping[tuple[str | None, ...], int]) -> dict[str, Counter[OutboxStatus]]:
+    """Entries that were counted by queue and status; the default queue is always there.
+
+    Raises ValueError for a status that nobody knows.
+    """
+    found: dict[str, Counter[OutboxStatus]] = {DEFAULT_QUEUE: Counter()}
+    for (queue, status), number in tally.items():
+        found.setdefault(str(queue), Counter())[status_of(str(status))] += number
+    return found
 
 
 def by_status(numbers: Counter[OutboxStatus]) -> dict[str, int]:

@@ -9,12 +9,9 @@ from typing import Annotated, Any, ClassVar, Final
 from fastapi import Query
 from pydantic import BaseModel
 
-from holdfast.machine.outbox_entry import OutboxStatus
-from holdfast.outbox.draft import DEFAULT_QUEUE
-from holdfast.outbox.rows import status_of
 from holdfast.server.routes.agreeing import Agreed, Days, Deleted, Matching, deleted
 from holdfast.server.routing import ADMIN, Asking, Routes
-from holdfast.views.outbox import by_status
+from holdfast.views.outbox import by_queue, by_status
 
 routes: Final = Routes("outbox")
 
@@ -46,9 +43,7 @@ class PruneEntries(Agreed):
 def counts(asked: Asking) -> Any:
     """Every entry counted, which takes the longer the more there are; `facets` ends at 10,000."""
     outbox = asked.hold.outbox
-    found: dict[str, Counter[OutboxStatus]] = {DEFAULT_QUEUE: Counter()}
-    for (queue, status), number in outbox.tally("queue", "status").items():
-        found.setdefault(str(queue), Counter())[status_of(str(status))] += number
+    found = by_queue(outbox.tally("queue", "status"))
     queues = [
         {"queue": queue, "by_status": by_status(numbers), "oldest_due": outbox.oldest_due(queue)}
         for queue, numbers in sorted(found.items())
