@@ -15,9 +15,12 @@ from holdfast.testing.clock import ManualClock
 from holdfast.workflows.calling import current_task
 from holdfast.workflows.cancel import current_task_token
 from holdfast.workflows.functions import task, workflow
+from holdfast.workflows.model import Workflow
 from holdfast.workflows.owner import SyntheticStageOwner
 from holdfast.workflows.records import EVENT, ITEM
 from holdfast.workflows.result import TaskResult
+from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.waiting import sleep, wait_signal
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
@@ -219,6 +222,54 @@ def test_a_retry_restarts_what_failed_and_what_the_failure_cut_off(
     worker.run_once()
     assert again.status is S.SUCCEEDED
     assert [journal.ran.count(ref) for ref in ("first", "b", "a")] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("again", ["restart", "jump"])
+def test_a_stage_that_begins_anew_waits_for_a_word_of_its_own(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, again: str
+) -> None:
+    seen: list[object] = []
+    flows.registry.register("asks", lambda stage: _asks(stage, seen))
+    run = flows.start(Workflow.create("shop", "w", [_asking(), stage("b", "a")]))
+    if again == "jump":
+        journal.answers["b"] = [TaskResult.jump_to("a")]
+    worker.run_once()
+    flows.signal(run.id, "go", "old")
+    worker.run_once()
+    if again == "restart":
+        flows.restart(run.id, "a")
+        worker.run_once()
+    assert (flows.stages(run.id)["a"], seen) == (S.SUSPENDED, ["old"])
+    flows.signal(run.id, "go", "new")
+    worker.run_once()
+    assert (run.status, seen) == (S.SUCCEEDED, ["old", "new"])
+
+
+def test_a_retry_goes_on_with_the_word_that_had_come(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    seen: list[object] = []
+    flows.registry.register("asks", lambda stage: _asks(stage, seen, fails=1))
+    run = flows.start(Workflow.create("shop", "w", [_asking()]))
+    worker.run_once()
+    flows.signal(run.id, "go", "yes")
+    worker.run_once()
+    assert run.status is S.TERMINAL
+    flows.retry(run.id)
+    worker.run_once()
+    assert (run.status, seen) == (S.SUCCEEDED, ["yes", "yes"])
+
+
+def _asking() -> StageExecution:
+    return StageExecution.create("a", "a", "a", tasks=[TaskExecution.create("asks", "asks")])
+
+
+def _asks(stage: StageExecution, seen: list[object], fails: int = 0) -> TaskResult:
+    word = stage.context.get("signal")
+    if word is None:
+        return TaskResult.wait_signal("go")
+    seen.append(word["data"])
+    return TaskResult.terminal("no") if len(seen) <= fails else TaskResult.success()
 
 
 def test_a_restart_while_a_workflow_runs_takes_back_what_is_after_it(

@@ -4,8 +4,8 @@ A stage that is restarted begins anew with everything after it, whatever else th
 ended, what its end cut off begins anew as well.
 
 A retry is a restart that goes on with the idempotency keys of what failed or was cut off: its effect may have happened,
-and the callee knows it by the key. Where something was run because of the failure, to undo it perhaps, that is not so,
-and the keys are new.
+and the callee knows it by the key. It goes on with the signal that had come for it, too. Where something was run
+because of the failure, to undo it perhaps, that is not so, and the keys are new.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from holdfast.machine import gates
 from holdfast.machine.graph import ordered
 from holdfast.machine.instances import lost_some
 from holdfast.machine.run import Advance, Owner, StageState
+from holdfast.machine.run_state import WORD
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus, reopened
 
 S: Final = WorkflowStatus
@@ -42,9 +43,12 @@ def restart(step: Advance, refs: Iterable[str], by: str, *, keeps_keys: bool = F
     scope = scope_of(step, targets)
     step.note("restarted", stages=targets, reset=scope, by=by)
     keyed = _keyed(step, scope) if keeps_keys else {}
+    words = {ref: step.stage(ref).context[WORD] for ref in keyed if WORD in step.stage(ref).context}
     step.begin_anew(scope)
     for ref, incarnation in keyed.items():
         step.stage(ref).keyed = incarnation
+    for ref, word in words.items():
+        step.stage(ref).context[WORD] = word
     run.status, run.ended_at = status, None
     step.reweigh()
     for ref in scope:

@@ -19,6 +19,7 @@ from holdfast.machine.computed_status import failure_status
 from holdfast.machine.graph import Edge, JoinType, PredicatePhase, SkipCause, SplitType, edge_of, edges, phase_of
 from holdfast.machine.jump import plan_jump
 from holdfast.machine.run_state import (
+    WORD,
     Child,
     Cleanup,
     Instances,
@@ -242,7 +243,7 @@ class Advance:
         if not gates.choose(self, stage):
             self.end_if_over()
         elif calls:
-            stage.context["signal"] = {"name": name, "data": value}
+            stage.context[WORD] = {"name": name, "data": value}
             self.work.append(Work(ref, stage.at, costs=0))
         else:
             self.succeed(ref, {"result": value}, {})
@@ -591,12 +592,15 @@ class Advance:
         self.tell(stage)
 
     def reset(self, stage: StageState) -> None:
-        """Begin anew: another incarnation of the stage. What it was given and what it has left stays."""
+        """Begin anew: another incarnation of the stage. What it was given and what it has left stays, but for the word
+        that it waited for, which was one about the incarnation before.
+        """
         under_way = stage.part is Part.TASKS and stage.status not in COMPLETE and stage.at < len(stage.tasks)
         self._clean_up(stage, stage.at if under_way else -1)
         fresh = StageState(stage.plan)
         for name in ("context", "outputs", "edges", "fired", "flawed"):
             setattr(fresh, name, getattr(stage, name))
+        fresh.context.pop(WORD, None)
         fresh.incarnation = stage.incarnation + 1
         for name in StageState.__slots__:
             setattr(stage, name, getattr(fresh, name))

@@ -11,6 +11,8 @@ from holdfast.machine.graph import JoinType, SplitType, edges
 from holdfast.machine.workflow import WorkflowStatus
 
 S: Final = WorkflowStatus
+WORD: Final = "signal"
+"""Where the context of a stage has the signal that resumed it: its `name`, and `data` with what it brought."""
 
 
 class Owner(StrEnum):

@@ -176,6 +176,35 @@ def test_somebody_rejects_a_workflow_which_fails_with_his_words() -> None:
         assert (run.status, run.record.reason) == (WorkflowStatus.TERMINAL, "rejected by bob: too dear")
 
 
+def test_a_rejected_workflow_that_is_retried_asks_again() -> None:
+    with WorkflowTestKit() as kit:
+        run = approving(kit)
+        kit.workflows.reject(run.id, user="bob", comment="too dear")
+        kit.run_until_idle()
+        kit.workflows.retry(run.id, by="ann")
+        kit.run_until_idle()
+        assert kit.workflows.stages(run.id)["a"] is WorkflowStatus.SUSPENDED
+        assert kit.workflows.approve(run.id, user="bob")
+        kit.run_until_idle()
+        assert run.status is WorkflowStatus.SUCCEEDED
+
+
+def test_a_retry_of_what_failed_after_an_approval_does_not_ask_again() -> None:
+    with WorkflowTestKit() as kit:
+        answers = [TaskResult.terminal("no"), TaskResult.success()]
+        kit.workflows.registry.register("approval", ApprovalTask())
+        kit.workflows.registry.register("deploy", lambda _: answers.pop(0))
+        tasks = [TaskExecution.create(name, name) for name in ("approval", "deploy")]
+        run = kit.start(Workflow.create("shop", "word", [StageExecution.create("a", "a", "a", tasks=tasks)]))
+        kit.run_until_idle()
+        kit.workflows.approve(run.id, user="bob")
+        kit.run_until_idle()
+        assert run.status is WorkflowStatus.TERMINAL
+        kit.workflows.retry(run.id)
+        kit.run_until_idle()
+        assert run.status is WorkflowStatus.SUCCEEDED
+
+
 def test_a_rejection_can_be_an_answer_too() -> None:
     with WorkflowTestKit() as kit:
         run = approving(kit, fail_on_reject=False)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import ConfigurationError
+from holdfast.machine.run_state import WORD
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.workflows.calling import current_task
 from holdfast.workflows.effects import Effect
@@ -19,8 +20,6 @@ from holdfast.workflows.task import Task
 from holdfast.workflows.tasks.settings import check_flag, check_text, check_time, settings_of
 
 WAIT: Final = "wait"
-SIGNAL: Final = "signal"
-"""Where the context of a stage has the signal that resumed it: its `name`, and `data` with what it brought."""
 
 
 class NoopTask(Task):
@@ -110,19 +109,18 @@ class ApprovalTask(Task):
 
     def execute(self, stage: StageExecution) -> TaskResult:
         settings = settings_of(ApprovalSettings, "approval", stage.context)
-        word = stage.context.get(SIGNAL)
-        if (
-            _noted(stage, APPROVAL) is not None
-            and isinstance(word, Mapping)
-            and word.get("name") == settings.approval_signal
-        ):
-            return _decided(settings, word.get("data"))
+        noted, word = _noted(stage, APPROVAL), stage.context.get(WORD)
+        if noted is not None and isinstance(word, Mapping) and word.get("name") == settings.approval_signal:
+            result = _decided(settings, word.get("data"))
+            # A retry goes on with what was approved. What was rejected has failed by that, and is asked about again.
+            if result.status is WorkflowStatus.SUCCEEDED or noted.get("round") == _round(stage):
+                return result
         return TaskResult.wait_signal(
             settings.approval_signal,
             settings.approval_timeout,
             on_timeout=WorkflowStatus(settings.on_timeout),
             # A word from an earlier round of a loop is not one about this round.
-            context={APPROVAL: {"of": _mark(stage)}, SIGNAL: None},
+            context={APPROVAL: {"of": _mark(stage), "round": _round(stage)}, WORD: None},
         )
 
 
@@ -146,3 +144,8 @@ def _noted(stage: StageExecution, key: str) -> Mapping[str, Any] | None:
 def _mark(stage: StageExecution) -> str:
     running = current_task()
     return f"{stage.id}.{stage.incarnation}" if running is None else running.idempotency_key
+
+
+def _round(stage: StageExecution) -> int:
+    running = current_task()
+    return stage.incarnation if running is None else running.incarnation
