@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from holdfast import Retry
-from holdfast.errors import PermanentError, TaskError, TransientError, WorkflowDefinitionError, WorkflowNotFoundError
+from holdfast.errors import (
+    HoldfastError,
+    PermanentError,
+    TaskError,
+    TransientError,
+    WorkflowDefinitionError,
+    WorkflowNotFoundError,
+)
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.calling import current_task
@@ -106,6 +113,14 @@ def test_the_same_key_gives_the_first_workflow_and_another_input_is_refused(flow
     assert flows.start(fulfil, {"id": 7}, idempotency_key="order-7").id == run.id
     with pytest.raises(WorkflowDefinitionError, match=r"order-7.*another input"):
         flows.start(fulfil, {"id": 8}, idempotency_key="order-7")
+
+
+@pytest.mark.parametrize("key", ["", 7])
+def test_a_key_that_is_no_text_or_an_empty_one_is_refused(flows: Workflows, key: Any) -> None:
+    with pytest.raises(WorkflowDefinitionError, match="idempotency_key must be a text of at least one character") as no:
+        flows.start(fulfil, {"id": 7}, idempotency_key=key)
+    assert no.value.code == "bad_key"
+    assert flows.find() == []
 
 
 def test_a_transient_error_is_tried_again_after_its_own_time(
@@ -314,6 +329,25 @@ def test_a_worker_leaves_alone_what_it_does_not_know(flows: Workflows, worker_of
 
 def _only(one: Any) -> Any:
     return workflow(name=f"only-{one.name}")(lambda: one())
+
+
+@pytest.mark.parametrize(
+    ("wait", "says"),
+    [
+        (lambda: sleep(-5), "sleep must be a finite number of seconds above 0, got -5"),
+        (lambda: sleep(timedelta(days=-1)), "sleep must be a finite number of seconds above 0"),
+        (lambda: sleep("a day"), "sleep must be"),  # type: ignore[arg-type]  # what is refused
+        (
+            lambda: wait_signal("go", timeout=-1),
+            "wait_signal.timeout must be a finite number of seconds above 0, got -1",
+        ),
+        (lambda: wait_signal("go", 5, "stop"), "wait_signal.on_timeout must be fail or continue, got 'stop'"),  # type: ignore[arg-type]  # what is refused
+        (lambda: wait_signal(""), "wait_signal.name must be a text, got ''"),
+    ],
+)
+def test_a_wait_that_cannot_be_is_refused_where_it_is_written(flows: Workflows, wait: Any, says: str) -> None:
+    with pytest.raises(HoldfastError, match=says):
+        flows.start(workflow(name="waits")(wait))
 
 
 def test_a_timedelta_is_as_good_as_seconds_in_a_body(

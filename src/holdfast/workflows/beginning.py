@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
+from holdfast.errors import WorkflowDefinitionError
 from holdfast.machine import pipeline
 from holdfast.machine.run import Advance
 from holdfast.machine.workflow import WorkflowStatus
@@ -47,6 +49,13 @@ class Wanted:
     """What is not as its `config_version` says."""
     first: Callable[[Advance], None] = Advance.start
     """What happens when it begins."""
+
+    def __post_init__(self) -> None:
+        key: Any = self.key
+        if key is not None and (not isinstance(key, str) or not key):
+            # An empty key is one that somebody forgot to fill in: all who did would get the first one's workflow.
+            story = f"idempotency_key must be a text of at least one character, got {key!r}; leave it out for none"
+            raise WorkflowDefinitionError("bad_key", story)
 
     def is_late(self, now: int) -> bool:
         """Whether it had to begin before now."""

@@ -25,6 +25,7 @@ T = TypeVar("T")
 _KEY: Final = "idempotency_key"
 WORKFLOW_TYPE: Final = "workflow:"
 """What the type of a stage begins with that starts the workflow of that name."""
+_PLAIN: Final = (str, int, float, timedelta, type(None))
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _tracing: Final[ContextVar[Trace | None]] = ContextVar("holdfast_trace", default=None)
 
@@ -60,6 +61,8 @@ class TaskFunction(Generic[P, T]):
         """Whether it is called with what its stage has left, and not with arguments."""
         self.checks: tuple[TaskFunction[Any, Any], ...] = () if verify is None else tuple(_checks(self.name, verify))
         """The tasks of its stage that follow it: those that verify what it left."""
+        self.refuses_early = False
+        """Whether its arguments are judged where they are written, by calling it."""
         self.effect = effect_named(self.name, effect)
         check_retry(self.name, self.effect, self.retry is not None and self.retry.attempts != 1)
         check_colour(self.name, self.effect, self.is_async)
@@ -177,6 +180,8 @@ class Trace:
     """How often what is called here may be run, by the loops around it."""
 
     def add(self, task: TaskFunction[Any, Any], args: Any, kwargs: Any, after: Any, ref: str | None) -> Promise:
+        if task.refuses_early and all(isinstance(one, _PLAIN) for one in (*args, *kwargs.values())):
+            task.function(*args, **kwargs)
         given = [bind(value, self.inputs) for value in args]
         named = {key: bind(value, self.inputs) for key, value in kwargs.items()}
         needs = [name for binding in (*given, *named.values()) for name in sources(binding)]

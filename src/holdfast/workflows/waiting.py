@@ -27,11 +27,20 @@ def wait_signal(
 
     After `timeout` seconds without one the step fails, or goes on with None.
     """
+    _check_name(name)
     if on_timeout not in ("fail", "continue"):
         story = f"wait_signal.on_timeout must be fail or continue, got {on_timeout!r}"
         raise WorkflowDefinitionError("bad_arguments", story)
     end = WorkflowStatus.TERMINAL if on_timeout == "fail" else None
     return Wait(name, None if timeout is None else _seconds("wait_signal.timeout", timeout), on_timeout=end)
+
+
+sleep.refuses_early = wait_signal.refuses_early = True
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise WorkflowDefinitionError("bad_arguments", f"wait_signal.name must be a text, got {name!r}")
 
 
 def _seconds(what: str, value: float | timedelta) -> float:

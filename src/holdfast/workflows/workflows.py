@@ -348,7 +348,7 @@ class Workflows(Operating):
             found = self._known(workflow)
             workflow = found if isinstance(found, WorkflowFunction) else found(*args, **kwargs)
         if isinstance(workflow, Workflow):
-            return self._wanted_model(workflow, key or workflow.idempotency_key)
+            return self._wanted_model(workflow, workflow.idempotency_key if key is None else key)
         if not isinstance(workflow, WorkflowFunction):
             raise _not_a_workflow(workflow)
         document, inputs, trace = workflow.trace(args, dict(kwargs))
