@@ -22,7 +22,7 @@ from holdfast.store.port import Delete, Insert, Swap
 from holdfast.store.query import among, equal
 from holdfast.store.record import evolve
 from holdfast.testing import ManualClock
-from holdfast.testing.store.kinds import ITEM, PLAIN, fill, item
+from holdfast.testing.store.kinds import ITEM, PLAIN, Plain, fill, item
 from tests.services.postgres import Server, private_server, server
 
 
@@ -47,6 +47,14 @@ def counter_rows(store: SqlStore) -> int:
         found = connection.execute("SELECT count(*) FROM holdfast_conformance_item_tally").fetchone()
     assert found is not None
     return int(found[0])
+
+
+def test_a_lost_race_is_no_warning_in_the_log_of_the_driver(store: SqlStore, caplog: pytest.LogCaptureFixture) -> None:
+    store.commit([Insert(ITEM, item("a", lane="left"))])
+    for n in range(20):
+        with pytest.raises(Conflict):
+            store.commit([Insert(ITEM, item("a", lane="left")), Insert(PLAIN, Plain(f"p-{n}", 1, None, None))])
+    assert caplog.records == []
 
 
 def test_many_writers_count_right_and_never_deadlock(store: SqlStore) -> None:

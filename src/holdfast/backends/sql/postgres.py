@@ -153,6 +153,24 @@ class PostgresLink:
             yield
 
 
+def _make_all_surely(session: PostgresSession, steps: Sequence[Step]) -> None:
+    """All in one round trip, and in one transaction: it ends where the pipeline does."""
+    failed: psycopg.Error | None = None
+    try:
+        with session.connection.pipeline():
+            try:
+                for write, rows in steps:
+                    _make_surely(session.cursor, write, rows)
+            except psycopg.Error as error:
+                # Raised in here, it would be warned of in psycopg's log; that another was first is nothing to warn of.
+                failed = error
+    except psycopg.Error:
+        if failed is None:
+            raise
+    if failed is not None:
+        raise failed
+
+
 def joined(connection: object) -> Link | None:
     """The transaction of a connection of the caller's, if it is psycopg's; None otherwise."""
     if not isinstance(connection, psycopg.Connection):
@@ -191,10 +209,7 @@ class PostgresDatabase(ServerDatabase[PostgresSession]):
                 if session.count(steps[0].write.one, steps[0].rows[0]) != 1:
                     raise Lost
             elif steps:
-                # All in one round trip, and in one transaction: it ends where the pipeline does.
-                with session.connection.pipeline():
-                    for write, rows in steps:
-                        _make_surely(session.cursor, write, rows)
+                _make_all_surely(session, steps)
             if wake is not None:
                 self._notify(session, wake)
 
