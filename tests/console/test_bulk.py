@@ -14,6 +14,7 @@ from tests.server.served import file, program
 def test_without_operations_the_list_says_how_to_start_one(visit: Visit) -> None:
     page = visit("/bulk")
     expect(page.get_by_role("heading", name="No bulk operations")).to_be_visible()
+    expect(page.get_by_role("main")).not_to_contain_text("--domain payments.")  # no full stop on a line of its own
     page.get_by_role("link", name="New operation").click()
     expect(page.get_by_role("dialog", name="Act on every letter that fits")).to_be_visible()
 

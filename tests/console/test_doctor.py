@@ -21,6 +21,15 @@ def test_findings_are_grouped_by_how_bad_they_are_with_what_to_do(hold, visit):
     expect(page.get_by_role("region", name="Hints")).to_contain_text("HF405")
 
 
+def test_each_heading_can_be_understood_without_the_others(hold, visit):
+    hold.guard("endless", Retry(attempts=3))  # without a timeout
+    page = visit("/doctor")
+    expect(
+        page.get_by_role("heading", name="Warnings: work or calls may be lost under load or failure")
+    ).to_be_visible()
+    expect(page.get_by_placeholder("Filter by rules to leave out")).to_be_visible()
+
+
 def test_a_fresh_look_sees_what_is_new(hold, visit):
     page = visit("/doctor")
     expect(page.get_by_role("region", name="Hints")).to_be_visible()

@@ -92,7 +92,9 @@ def test_work_that_nobody_can_take_is_marked_and_told(shop: Shop, visit: Visit) 
     page = visit("/workflows")
     expect(page.get_by_role("table", name="Workflows")).to_contain_text("no worker is there")
     page.get_by_role("tab", name="Stranded").click()
-    page.get_by_role("table", name="Stranded work").get_by_role("link").click()
+    stranded = page.get_by_role("table", name="Stranded work")
+    expect(stranded.get_by_role("columnheader", name="Since")).to_be_visible()  # the cells say "5 s ago"
+    stranded.get_by_role("link").click()
     expect(page).to_have_url(f"{visit.url}/workflows/{id}?stage=reserve")
     expect(page.get_by_text("no worker is there").first).to_be_visible()
 

@@ -82,7 +82,7 @@ function List() {
                 empty={
                   <Empty title="No bulk operations" icon="stack" action={<Go className="button" to={to("letters")}>Letters</Go>}>
                     They appear when somebody acts on all letters of a filter: choose the letters, then Act on all. The same from a
-                    terminal: <code>holdfast letters bulk replay --domain payments</code>.
+                    terminal: <code>holdfast letters bulk replay --domain payments</code>
                   </Empty>
                 }
               />

@@ -22,7 +22,7 @@ type Rule = Answer<"/api/v1/doctor/rules">["items"][number];
 
 const SEVERITIES: readonly (readonly [severity: string, title: string, tone: Tone])[] = [
   ["error", "Errors: work or calls are lost, or will be", "bad"],
-  ["warning", "Warnings: under load or failure they may be", "warn"],
+  ["warning", "Warnings: work or calls may be lost under load or failure", "warn"],
   ["hint", "Hints: worth knowing", "busy"],
 ];
 
@@ -92,7 +92,7 @@ function Doctor() {
 function Findings({ diagnosis, rules }: { diagnosis: Diagnosis; rules: readonly Rule[] }) {
   return (
     <div className="stack">
-      <Filters fields={[{ name: "ignore", label: "Leave out", several: true, free: true, options: rules.map((rule) => ({ value: rule.id, label: `${rule.id} ${rule.name}` })) }]} />
+      <Filters fields={[{ name: "ignore", label: "Rules to leave out", several: true, free: true, options: rules.map((rule) => ({ value: rule.id, label: `${rule.id} ${rule.name}` })) }]} />
       {diagnosis.unseen.map((part) => (
         <p key={part} className="doctor-unseen">
           <Tag tone="warn">not looked at</Tag> <Text value={part} />

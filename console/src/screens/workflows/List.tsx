@@ -153,7 +153,7 @@ const STRANDED: readonly Column<Stranded>[] = [
   { title: "Stage", cell: (one) => <Text value={one.stage} most={60} />, width: "18%" },
   { title: "Why", cell: (one) => <Text value={one.reason} most={200} /> },
   { title: "Queue", cell: (one) => <Text value={one.queue} most={30} />, width: "100px", optional: true },
-  { title: "For", cell: (one) => <Time at={one.since} />, width: "110px", right: true },
+  { title: "Since", cell: (one) => <Time at={one.since} />, width: "110px", right: true },
 ];
 
 function StrandedTable({ rows }: { rows: readonly Stranded[] }) {
