@@ -194,8 +194,10 @@ def test_publish_is_an_operation_whose_ref_is_the_topic(outbox: Outbox, database
 @pytest.mark.parametrize("payload", [{"a": 1}, [1, 2], "text", 7, False, {"deep": {"ü": [None, 1.5]}}])
 def test_any_json_can_be_published(outbox: Outbox, database: Database, payload: Any) -> None:
     with database.sessions.begin() as session:
-        entry_id = outbox.publish(session, "t", payload, type="made", content_type="x/y", attributes={"a": 1})
-    said = {"type": "made", "content_type": "x/y", "attributes": {"a": 1}}
+        entry_id = outbox.publish(
+            session, "t", payload, type="made", content_type="application/vnd.shop+json", attributes={"a": 1}
+        )
+    said = {"type": "made", "content_type": "application/vnd.shop+json", "attributes": {"a": 1}}
     assert stored(outbox, entry_id).payload == {"data": payload, **said}
 
 

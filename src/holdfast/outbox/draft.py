@@ -10,6 +10,7 @@ from uuid import UUID
 
 from holdfast.errors import InvalidValue
 from holdfast.outbox.checks import an_id, moment, span, text
+from holdfast.outbox.envelope import check_message
 from holdfast.outbox.ids import new_entry_ids
 from holdfast.outbox.subject import CompositeSubjectId, SubjectRef, json_value
 from holdfast.store.codec import plain_to_json, simple_to_json
@@ -67,11 +68,14 @@ class Draft:
     ) -> Draft:
         """A message for a publisher; it takes everything else that a draft does.
 
-        `type`, `content_type` and `attributes` go into its CloudEvent (see docs/publishers.md).
+        `type`, `content_type` and `attributes` go into its CloudEvent (see docs/publishers.md). Raises ValueError for
+        those that none may have.
         """
         said = {"type": type, "content_type": content_type, "attributes": attributes}
         wrapped = {"data": payload, **{name: value for name, value in said.items() if value is not None}}
         ref = SubjectRef(kind="topic", value=text("topic", topic))
+        if len(wrapped) > 1 or not topic.isprintable():  # the plain ones, nearly all, make an event for sure
+            check_message(topic, wrapped)
         return cls(PUBLISH, wrapped, target=target, ref=ref, **more)
 
     def row(self, entry_id: UUID, origin: Mapping[str, str], largest: int, known: Known) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+from holdfast.errors import InvalidValue
 from holdfast.outbox.subject import utc
 from holdfast.store.codec import plain, plain_to_json
 
@@ -26,6 +27,7 @@ AttributeValue = str | int | bool
 
 _CORE: Final = ("id", "source", "type", "time", "subject", "datacontenttype", "dataschema")
 _TAKEN: Final = frozenset({*_CORE, "specversion", "data", "data_base64"})
+_SETTABLE: Final = frozenset({"subject", "source", "dataschema"})
 _NAME: Final = re.compile(r"[a-z0-9]+")
 _MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+ *(;.*)?", re.ASCII)
 _NO_URI: Final = re.compile(r"[\s<>\"{}|\\^`]")
@@ -163,6 +165,32 @@ class CloudEvent:
             core["time"] = datetime.fromisoformat(str(core["time"]).upper())
         there = {name: value for name, value in attributes.items() if value is not None}
         return cls(**core, data=data, extensions=there)
+
+
+def event_with(attributes: Mapping[str, Any] | None, *, extensions: Mapping[str, Any], **core: Any) -> CloudEvent:
+    """The event of a message that brings attributes along: some are the specification's own, others extensions.
+
+    Raises ValueError for attributes that no event may have.
+    """
+    given = dict(attributes or {})
+    own = {name: given.pop(name) for name in _SETTABLE & given.keys()}
+    return CloudEvent(extensions={**extensions, **given}, **{**core, **own})
+
+
+def check_message(topic: str, payload: Mapping[str, Any]) -> None:
+    """Raises ValueError for a message of which no event could be made, so that whoever writes it hears of it."""
+    attributes, content_type = payload.get("attributes"), payload.get("content_type")
+    if not isinstance(attributes, Mapping | None) or not all(isinstance(name, str) for name in attributes or ()):
+        raise InvalidValue(f"attributes must be a mapping of names to values, got {attributes!r}")
+    try:
+        event = event_with(
+            attributes, id="0", source="check", type=payload.get("type") or topic,
+            datacontenttype=content_type or JSON, data=payload["data"], extensions={},
+        )  # fmt: skip
+        if not is_json(content_type):
+            _ = event.body
+    except ValueError as error:
+        raise InvalidValue(f"no message for {topic!r} can be made: {error}") from None
 
 
 def is_json(content_type: str | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from holdfast.errors import HoldfastError, ResolverError
-from holdfast.outbox.envelope import HTTP_PREFIX, JSON, STRUCTURED, CloudEvent, tellable
+from holdfast.outbox.envelope import HTTP_PREFIX, JSON, STRUCTURED, CloudEvent, event_with, tellable
 from holdfast.outbox.operation import Answer, CallContext, Operation, StepEvents, Targets
 from holdfast.telemetry.causation import cause_in
 
@@ -20,7 +20,6 @@ Mode = Literal["binary", "structured"]
 _TRACE: Final = ("traceparent", "tracestate")
 CORRELATION: Final = "correlationid"
 """The attribute of an event that has the causation id: what CloudEvents calls the id of everything in one flow."""
-_SETTABLE: Final = frozenset({"subject", "source", "dataschema"})
 
 
 class PublishError(HoldfastError):
@@ -172,22 +171,21 @@ def message_of(context: CallContext, source: str = SOURCE) -> Message:
 def event_of(context: CallContext, source: str = SOURCE) -> CloudEvent:
     """The envelope of an entry's call. Raises ValueError for attributes that no event may have."""
     payload, key = context.payload, None if context.ordering_key is None else tellable(context.ordering_key)
-    given = dict(payload.get("attributes") or {})
-    set_here = {name: given.pop(name) for name in _SETTABLE & given.keys()}
     headers = _lowered(context.headers)
     traced: dict[str, str] = {name: headers[name] for name in _TRACE if name in headers}
     if (cause := cause_in(context.headers)) is not None:
         traced[CORRELATION] = tellable(cause)
     keyed = {} if key is None else {"partitionkey": key}
-    core = {"source": source, "subject": key, **set_here}
-    return CloudEvent(
+    return event_with(
+        payload.get("attributes"),
         id=context.idempotency_key,
+        source=source,
+        subject=key,
         type=payload.get("type") or context.ref.value,
         time=context.enqueued_at,
         datacontenttype=payload.get("content_type") or JSON,
         data=payload["data"],
-        extensions={**traced, **keyed, **given},
-        **core,
+        extensions={**traced, **keyed},
     )
 
 
