@@ -171,3 +171,21 @@ async def _threads(database: Database, outbox: AsyncOutbox) -> set[str]:
     await outbox.claim_batch()
     await outbox.status_counts()
     return threads
+
+
+WITHIN = {"clock", "now", "is_async", "arun", "run_alone", "statements", "inserts", "claiming", "renewing", "settling",
+          "cancel_in", "aput", "apublish", "aput_many", "aenqueue"}  # fmt: skip
+"""What other parts of the outbox use, and what an AsyncOutbox has under the plain name."""
+
+
+def test_it_has_every_method_of_the_outbox(desk: Desk) -> None:
+    names = {name for name in dir(Outbox) if not name.startswith("_")} - WITHIN
+    assert {name for name in names if not hasattr(desk.outbox, name)} == set()
+
+
+async def test_it_searches_and_counts(desk: Desk) -> None:
+    older, newer = await desk.enqueue(make_entry(), make_entry())
+    first = await desk.outbox.search(limit=1)
+    second = await desk.outbox.search(limit=1, after=first.after)
+    assert sorted(entry.entry_id for entry in (*first.entries, *second.entries)) == sorted((older, newer))
+    assert (await desk.outbox.facets()).by_status["pending"] == 2

@@ -55,6 +55,8 @@ class AsyncOutbox:
     get = _awaited(Outbox.get)
     find = _awaited(Outbox.find)
     ids = _awaited(Outbox.ids)
+    search = _awaited(Outbox.search)
+    facets = _awaited(Outbox.facets)
     tally = _awaited(Outbox.tally)
     attempts = _awaited(Outbox.attempts)
     requeue = _awaited(Outbox.requeue)
