@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from holdfast.errors import AuditIntegrityError, ConfigurationError
+from holdfast.outbox.subject import CompositeSubjectId
 from tests.audit.trail import NAIVE, NOON, event, execute, fill, sink_on
 
 
@@ -118,3 +119,13 @@ def test_an_event_equals_its_copy_and_can_be_kept_in_a_set():
     one = event(1)
     assert {one, event(1)} == {one}
     assert one.model_copy(update={"event_id": UUID(int=1)}) != one
+
+
+def test_nobody_is_not_everybody(database):
+    sink = sink_on(database)
+    fill(sink, 3)
+    for wrong in (None, 7, CompositeSubjectId(values=("shop", "ann"))):
+        with pytest.raises(ValueError, match=r"subject_ref must be a text, got .*canonical"):
+            sink.read(wrong)
+    with pytest.raises(ValueError, match="entry_id must be a UUID, got None"):
+        sink.read_entry(None)

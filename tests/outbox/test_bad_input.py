@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -21,6 +22,7 @@ from holdfast.outbox.operation import Done, Operation, OperationRegistry
 from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.resolver import ResolverRegistry
 from holdfast.outbox.runner import SagaRunner
+from holdfast.outbox.sagas.sagas import Sagas
 from holdfast.outbox.subject import CompositeSubjectId, Correction, PiiCategory, SubjectRef
 from holdfast.testing import ManualClock
 from tests.databases import METADATA, ORDERS, TABLES, Database, fresh_database
@@ -132,6 +134,36 @@ def test_several_things_that_are_none(database: Database, act: Callable[..., Any
     with pytest.raises((ValueError, ConfigurationError), match=story), database.sessions.begin() as session:
         act(outbox, session)
     assert written(database) == 0
+
+
+@pytest.mark.parametrize("wrong", ["no id", "0b3e5a6c-6f44-4ab8-9d2a-4b0a6f1c3a55", None, 7])
+def test_what_is_looked_for_by_an_id_that_is_none_is_told_so_everywhere(database: Database, wrong: Any) -> None:
+    """A text is one to PostgreSQL and none to SQLite; nobody shall find out by changing the database."""
+    outbox = open_outbox(database)
+    sagas, audit = Sagas(outbox), DatabaseAuditSink(database.sessions, database.tables.audit_events)
+    looks: dict[str, list[Callable[[], Any]]] = {
+        "entry_id": [lambda: outbox.get(wrong), lambda: outbox.attempts(wrong), lambda: audit.read_entry(wrong)],
+        "saga_id": [
+            lambda: sagas.get(wrong), lambda: sagas.history(wrong), lambda: sagas.cancel(wrong),
+            lambda: sagas.resume(wrong), lambda: sagas.resolve(wrong, "pay"),
+        ],
+    }  # fmt: skip
+    if wrong is not None:
+        looks["after"] = [lambda: outbox.find(after=wrong), lambda: outbox.search(after=wrong)]
+        looks["saga_id"].append(lambda: outbox.find(saga_id=wrong))
+    for name, ways in looks.items():
+        for look in ways:
+            with pytest.raises(ValueError, match=rf"^{name} must be a UUID, got {wrong!r}; write UUID"):
+                look()
+
+
+def test_arguments_come_by_name(database: Database) -> None:
+    registry = OperationRegistry(Operation(name="greet", call=nothing, signature=signature(lambda name: None)))
+    outbox = open_outbox(database, operations=registry)
+    for payload in (["ann"], "ann", 7):
+        with pytest.raises(ValueError, match=r"'greet' takes a payload of its arguments by name, got .*; give a dict"):
+            with database.sessions.begin() as session:
+                outbox.put(session, "greet", payload, target="ann")
 
 
 @pytest.mark.parametrize(

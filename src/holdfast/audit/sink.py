@@ -21,7 +21,7 @@ from holdfast.audit.sessions import Sessions, Work, writing
 from holdfast.audit.tables import AuditTables
 from holdfast.audit.verifier import Verifier
 from holdfast.audit.verify import ChainVerification
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, InvalidValue
 
 T = TypeVar("T")
 EventTypes = Iterable[str] | Callable[[], Collection[str]]
@@ -131,7 +131,15 @@ class DatabaseAuditSink:
         return await self.arun(self.reading(since=aware(since)))
 
     def reading(self, **wanted: Any) -> Work[tuple[AuditEvent, ...]]:
-        """A read as a unit of work, for `run` or `arun`: by `subject_ref`, `entry_id` or `since`."""
+        """A read as a unit of work, for `run` or `arun`: by `subject_ref`, `entry_id` or `since`.
+
+        Raises ValueError for what can be none: None is not everybody.
+        """
+        if "subject_ref" in wanted and not isinstance(wanted["subject_ref"], str):
+            fix = "give a text, of a CompositeSubjectId its `canonical`"
+            raise InvalidValue(f"subject_ref must be a text, got {wanted['subject_ref']!r}; {fix}")
+        if "entry_id" in wanted and not isinstance(wanted["entry_id"], UUID):
+            raise InvalidValue(f"entry_id must be a UUID, got {wanted['entry_id']!r}; write UUID('…')")
 
         def work(session: Session) -> tuple[AuditEvent, ...]:
             found = find(session, self.tables, **wanted)

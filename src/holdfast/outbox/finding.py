@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from holdfast.errors import InvalidValue
 from holdfast.machine.outbox_entry import CLAIMABLE, OutboxStatus
+from holdfast.outbox.checks import an_id
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.place import Place
 from holdfast.outbox.rows import entry_of, in_utc, status_of
@@ -45,7 +46,8 @@ class Finding(Place):
     """Nothing here changes anything, or keeps others from changing it."""
 
     def get(self, entry_id: UUID) -> OutboxEntry | None:
-        """The entry of this id, if there is one."""
+        """The entry of this id, if there is one. Raises ValueError for what is no UUID."""
+        an_id("entry_id", entry_id)
 
         def work(session: Session) -> OutboxEntry | None:
             row = session.execute(self._select().where(self.tables.outbox.c.entry_id == entry_id)).first()
@@ -59,10 +61,11 @@ class Finding(Place):
         """A page of entries in the order of their ids, which is that of their making; `after` is the last id of the
         page before.
 
-        Raises ValueError for an unknown status.
+        Raises ValueError for an unknown status, and for ids that are no UUIDs.
         """
         row, found = self.tables.outbox.c, self._select().where(*self._where(wanted))
         if after is not None:
+            an_id("after", after)
             found = found.where(row.entry_id < after if newest_first else row.entry_id > after)
         page = found.order_by(row.entry_id.desc() if newest_first else row.entry_id).limit(limit)
         if limit <= 0:
@@ -97,7 +100,11 @@ class Finding(Place):
         return self.sessions.run(work, reads=True)
 
     def attempts(self, entry_id: UUID) -> Sequence[Attempt]:
-        """The history of an entry's calls, oldest first. One that succeeded at once has none: its row says it all."""
+        """The history of an entry's calls, oldest first. One that succeeded at once has none: its row says it all.
+
+        Raises ValueError for what is no UUID.
+        """
+        an_id("entry_id", entry_id)
         row = self.tables.attempts.c
         found = sa.select(*(row[name] for name in Attempt._fields)).where(row.entry_id == entry_id)
         found = found.order_by(row.finished_at, row.number)
@@ -116,6 +123,8 @@ class Finding(Place):
         if strange := given.keys() - Wanted.__annotations__.keys():
             # A filter that is misspelt must not mean every entry.
             raise TypeError(f"entries have no {strange.pop()!r} to be found by")
+        if "saga_id" in given:
+            an_id("saga_id", given["saga_id"])
         statuses = statuses_of(given.pop("status", None))
         key, verification = given.pop("key", None), wanted.get("verification")
         given.pop("verification", None)

@@ -213,6 +213,9 @@ class Operation:
         """Raises ValueError for a payload that the function would not take: it would fail at every attempt."""
         if self.signature is None:
             return
+        if payload is not None and not isinstance(payload, Mapping):
+            takes = "a payload of its arguments by name"
+            raise InvalidValue(f"operation {self.name!r} takes {takes}, got {payload!r:.100}; give a dict")
         try:
             self.signature.bind(**(payload or {}))
         except TypeError as error:

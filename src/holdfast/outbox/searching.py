@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from holdfast.audit.searching import WINDOW, count_up_to, search
 from holdfast.machine.outbox_entry import CLAIMABLE, OutboxStatus
+from holdfast.outbox.checks import an_id
 from holdfast.outbox.draft import DEFAULT_QUEUE
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.finding import Finding, Wanted, statuses_of
@@ -59,8 +60,10 @@ class Searching(Finding, Queues):
         """A page of entries, the newest first. What no index finds is searched for in a part of the entries at a time,
         so a page may have few entries, or none, and yet an `after`.
 
-        Raises ValueError for an unknown status.
+        Raises ValueError for an unknown status, and for ids that are no UUIDs.
         """
+        if after is not None:
+            an_id("after", after)
 
         def work(session: Session) -> FoundEntries:
             id, conditions = self.tables.outbox.c.entry_id, self._where(wanted)

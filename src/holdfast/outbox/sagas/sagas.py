@@ -167,6 +167,8 @@ class Sagas(SagaUpkeep):
     # -- for operators
 
     def get(self, saga_id: UUID) -> SagaRun | None:
+        """The saga of this id, if there is one. Raises ValueError for what is no UUID, as everything here does."""
+        an_id("saga_id", saga_id)
         found = select_sagas(self._table).where(self._table.c.saga_id == saga_id)
 
         def work(session: Session) -> SagaRun | None:
@@ -256,6 +258,7 @@ class Sagas(SagaUpkeep):
 
     def history(self, saga_id: UUID) -> Sequence[OutboxEntry]:
         """The entries of a saga, calls and compensations, in the order in which they were asked for."""
+        an_id("saga_id", saga_id)
         outbox = self.outbox.tables.outbox
         found = sa.select(*columns_of(outbox)).where(outbox.c.saga_id == saga_id)
         steps = sa.select(self._table.c.steps).where(self._table.c.saga_id == saga_id)
@@ -282,6 +285,7 @@ class Sagas(SagaUpkeep):
 
     def cancelling(self, saga_id: UUID, reason: str = CANCELLED) -> Work:
         """A unit of work, for `run` or `arun` of the outbox."""
+        an_id("saga_id", saga_id)
 
         def work(session: Session) -> bool:
             for progress in self._locked(session, [saga_id]):
@@ -302,6 +306,7 @@ class Sagas(SagaUpkeep):
 
     def resuming(self, saga_id: UUID) -> Work:
         """A unit of work."""
+        an_id("saga_id", saga_id)
 
         def work(session: Session) -> bool:
             rows = settled_rows(session, self.outbox, saga_id)
@@ -320,6 +325,7 @@ class Sagas(SagaUpkeep):
         """Take it from a person that what a stuck saga gave up in this step has been done by hand; False if it has
         given up nothing there.
         """
+        an_id("saga_id", saga_id)
 
         def work(session: Session) -> bool:
             for progress in self._locked(session, [saga_id]):
