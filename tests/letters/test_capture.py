@@ -206,6 +206,25 @@ def test_an_odd_argument_costs_only_itself(hold: Holdfast) -> None:
     assert list(letter.request_data["omitted"]) == ["thing"]
 
 
+def test_a_replay_is_recommended_only_where_the_arguments_are_those_of_the_call(hold: Holdfast) -> None:
+    pay = hold.guard("payments", dead_letter=True)
+
+    @pay.replayable
+    def charge(order_id: str, token: Any = None) -> None:
+        raise OSError("down")
+
+    def advised(fn: Any, *given: Any) -> tuple[str, str]:
+        pay.run(fn, *given)
+        letter = hold.letters.find()[0]
+        return letter.recommended_action, hold.letters.replay(letter.id).outcome
+
+    assert advised(charge.__wrapped__, "o1") == ("replay", "failed")
+    assert advised(charge.__wrapped__, "o2", "secret") == ("manual_check", "refused")
+    assert advised(charge.__wrapped__, object()) == ("manual_check", "refused")
+    assert advised(charge.__wrapped__, "x" * 300_000) == ("manual_check", "refused")
+    assert advised(lambda: 1 / 0) == ("manual_check", "refused")
+
+
 def test_the_entity_can_be_another_argument_or_be_computed(hold: Holdfast) -> None:
     by_name = hold.guard("a", dead_letter=DeadLetter(entity="invoice"))
     by_name.run(lambda invoice: 1 / 0, 17)

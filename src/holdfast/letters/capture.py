@@ -26,6 +26,7 @@ from holdfast.letters.entry import (
     error_message_of,
     failure_type_of,
     function_name,
+    unreplayable,
 )
 from holdfast.letters.events import LetterKept
 from holdfast.letters.values import maybe_text, user
@@ -165,6 +166,8 @@ class Capture:
         given = Arguments(call.fn, call.args, call.kwargs, self._signatures.of)
         limit = policy.limit or (SMALL if registered is None else REPLAYABLE)
         name = registered or function_name(call.fn)
+        request = {**capped(given.request(name), limit), "function": name}
+        can_replay = registered is not None and unreplayable(request) is None
         lifetime = policy.lifetime
         return {
             "domain": self.domain,
@@ -173,10 +176,10 @@ class Capture:
             "error_code": error_code_of(outcome),
             "entity_id": self._entity(given),
             "user_id": _user(given),
-            "request_data": {**capped(given.request(name), limit), "function": name},
+            "request_data": request,
             "metadata": {**capped(plain(self._metadata(call, ctx, outcome, given)), SMALL), "source": SOURCE},
             "max_retries": policy.max_retries,
-            "recommended_action": "manual_check" if registered is None else "replay",
+            "recommended_action": "replay" if can_replay else "manual_check",
             "expires_at": None if lifetime is None else self._clock.wall() + lifetime,
             "dedup_key": None if policy.dedup is None else call.ask(self._dedup_key, given),
         }
