@@ -85,6 +85,8 @@ class Holdfast:
         from holdfast.letters.letters import Letters
         from holdfast.workflows.letter_route import ENTITY, FUNCTION, WorkflowRoute
 
+        if not isinstance(url, str) and not hasattr(url, "commit"):
+            raise TypeError(f"url is {url!r}; give a text such as 'sqlite:///holdfast.db', or a Store")
         self.store = open_store(url, clock=clock, kinds=KINDS, **store_options) if isinstance(url, str) else url
         self._given_clock = clock
         self._clock: Clock = SYSTEM_CLOCK if clock is None else clock

@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import Breaker, Holdfast, Hub, PolicyError, Retry, StoreUnavailable, consecutive
+from holdfast import Breaker, Holdfast, Hub, PolicyError, Retry, StoreUnavailable, consecutive, open_store
 from holdfast.guard.circuit import CircuitBreakerStrategy
 from holdfast.testing.clock import ManualClock
 
@@ -56,6 +57,15 @@ def test_an_unreachable_store_says_so_in_one_line(url: str, message: str) -> Non
         hold.letters.count()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("nothing", [None, 5, Path("shop.db")])
+def test_what_is_no_url_and_no_store_is_refused_at_once(nothing: Any) -> None:
+    """As where a variable of the environment is not set."""
+    with pytest.raises(TypeError, match=r"^url is .*; give a text such as 'sqlite:///holdfast.db'"):
+        Holdfast(nothing)
+    with pytest.raises(TypeError, match=r"^url is .*; give a text such as 'sqlite:///holdfast.db'"):
+        open_store(nothing)
 
 
 def test_a_wrong_url_says_which_ones_there_are() -> None:

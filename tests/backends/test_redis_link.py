@@ -236,6 +236,8 @@ def test_the_url_that_is_shown_has_no_password(url, public):
         ("http://localhost", "redis://"),
         ("redis://localhost/shop", "'shop' is no database number"),
         ("redis://localhost?no_such_option=1", "no_such_option"),
+        ("redis://:p/w@localhost:1/0", r"^redis://\*\*\*@localhost:1/0: the path is no database number"),
+        ("redis://:pw@localhost:shop/0", r"^redis://localhost:shop/0: the port is no number .*; write"),
     ],
 )
 def test_an_address_that_cannot_be_one_is_refused_at_once(url, story):

@@ -18,9 +18,11 @@ def open_store(url: str, *, clock: Clock | None = None, kinds: Iterable[Kind[Any
     """The store at a URL; nothing is connected to yet. `options` are those of the store. Of a SQLite file, those that
     are not given are as HOLDFAST_SQLITE_* say.
 
-    Raises ValueError for an unknown scheme, MissingExtra when a package is not installed, and ConfigurationError for
-    a variable with a bad value.
+    Raises TypeError for what is no text, ValueError for an unknown scheme, MissingExtra when a package is not
+    installed, and ConfigurationError for a variable with a bad value.
     """
+    if not isinstance(url, str):
+        raise TypeError(f"url is {url!r}; give a text such as 'sqlite:///holdfast.db'")
     scheme, mark, _ = url.partition("://")
     # "postgresql+psycopg" and the like are accepted, as SQLAlchemy writes them.
     family = scheme.partition("+")[0].lower() if mark else ""

@@ -19,6 +19,7 @@ _CONNECT_S: Final = 5.0
 _ANSWER_S: Final = 5.0
 _IDLE: Final = 64  # connections that are kept
 _DETOURS: Final = 3
+_WRITE: Final = "write redis://host:6379/0, and a / in a password as %2F"
 _SECRETS: Final = frozenset({"password", "username", "ssl_password"})
 _AWAY: Final = frozenset(
     {"READONLY", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "TRYAGAIN", "ASK", "NOAUTH", "OOM", "MISCONF", "BUSY"}
@@ -178,7 +179,12 @@ class Link:
     def _parse(self, url: str) -> tuple[dict[str, Any], Callable[..., Any]]:
         path = urlsplit(url).path.strip("/")
         if not url.startswith("unix://") and path and not path.isdecimal():
-            raise ValueError(f"{self.url}: {path!r} is no database number; write redis://host:6379/0")
+            shown = "the path" if "@" in path else repr(path)  # which may begin in the password
+            raise ValueError(f"{self.url}: {shown} is no database number; {_WRITE}")
+        try:
+            _ = urlsplit(url).port
+        except ValueError:  # which may quote a part of the password
+            raise ValueError(f"{self.url}: the port is no number up to 65535; {_WRITE}") from None
         options = {
             "protocol": 2,
             "socket_connect_timeout": _CONNECT_S,
