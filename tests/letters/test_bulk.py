@@ -95,6 +95,13 @@ def test_a_dry_run_counts_up_to_a_time_from_counters_as_from_a_look_at_each(
     assert bulk.dry_run(replace(snapshot, domain="nowhere")).total == 0
 
 
+def test_an_unknown_action_is_refused_with_those_that_there_are(store: Store, clock: ManualClock) -> None:
+    bulk = Bulk(Kit(store, clock).replayer)
+    for ask in (bulk.start, bulk.dry_run):
+        with pytest.raises(ValueError, match=r"'burn' is no action .*replay, force_replay, resolve, discard"):
+            ask(PAYMENTS, "burn")
+
+
 def test_an_operation_on_one_letter_leaves_the_others_alone(store: Store, clock: ManualClock) -> None:
     kit = Kit(store, clock)
     kit.register()

@@ -155,8 +155,9 @@ def test_what_cannot_be_stored_is_refused_and_nothing_is_written(
     letters: Letters, name: str, value: Any, error: type[Exception]
 ) -> None:
     arguments: dict[str, Any] = {"domain": "d", "failure_type": "f", name: value}
-    with pytest.raises(error):
+    with pytest.raises(error, match=f"^{name}") as refusal:
         letters.create(**arguments)
+    assert len(str(refusal.value)) < 200
     with pytest.raises(error):
         letters.create_many([{"domain": "d", "failure_type": "f"}, arguments])
     assert letters.count() == 0

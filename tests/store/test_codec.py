@@ -144,11 +144,18 @@ def test_dicts_count_as_levels_and_empty_ones_as_well() -> None:
         to_json(nested(DEEPEST, {}))
 
 
-def test_a_value_that_contains_itself_is_refused() -> None:
+def test_a_value_that_contains_itself_is_refused_in_a_short_line() -> None:
     endless: list[Any] = []
     endless.append(endless)
-    with pytest.raises(ValueError, match="nested more than 100 deep"):
-        to_json(endless)
+    with pytest.raises(ValueError, match=r"^tree\.root(\[0\]){5}…(\[0\]){6} is nested more than 100 deep"):
+        to_json({"root": endless}, "tree")
+
+
+def test_the_way_to_the_culprit_begins_with_what_it_is_called() -> None:
+    with pytest.raises(TypeError, match=r"^metadata\.a\[1\] is a set"):
+        to_json({"a": [1, {2}]}, "metadata")
+    with pytest.raises(TypeError, match=r"^metadata is a set"):
+        to_json({"metadata": {2}}, "")
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class Bulk:
 
     def dry_run(self, filter: LetterFilter, action: BulkAction | str = BulkAction.REPLAY) -> BulkPreview:
         """What the operation would act on now; nothing is changed."""
-        now, verb = self._store.now(), BulkAction(action)
+        now, verb = self._store.now(), _action(action)
         page = self._store.page(LETTER, scope_of(filter, verb, now), by="created_at", limit=5)
         by_status: Counter[str] = Counter()
         by_domain: Counter[str] = Counter()
@@ -87,7 +87,7 @@ class Bulk:
 
         Raises ValueError when `confirm_count` is not the number of letters that match now.
         """
-        now, verb = self._store.now(), BulkAction(action)
+        now, verb = self._store.now(), _action(action)
         total = sum(self._count(filter, verb, now).values())
         if confirm_count is not None and confirm_count != total:
             raise InvalidValue(f"{total} letters match, not {confirm_count} as confirmed; look again with dry_run")
@@ -204,3 +204,11 @@ class Bulk:
             )
         )  # fmt: skip
         return progress_of(record)
+
+
+def _action(given: str) -> BulkAction:
+    """Raises ValueError for what can be done to no letter."""
+    try:
+        return BulkAction(given)
+    except ValueError:
+        raise InvalidValue(f"{given!r} is no action of a bulk operation; use one of {', '.join(BulkAction)}") from None

@@ -84,7 +84,7 @@ def draft(
         resolution_note="",
         resolved_by=None,
         recommended_action=text("recommended_action", recommended_action),
-        metadata=to_json(facts) if facts else "{}",
+        metadata=to_json(facts, "metadata") if facts else "{}",
         history=EMPTY,
-        payload=to_json({name: value for name, value in payload.items() if value}),
+        payload=to_json({name: value for name, value in payload.items() if value}, ""),
     )

@@ -15,6 +15,7 @@ from uuid import UUID
 from holdfast.errors import InvalidValue
 
 DEEPEST: Final = 100
+_LONGEST_WAY: Final = 12
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _AS_THEY_ARE: Final = frozenset({int, bool, type(None)})
@@ -24,14 +25,14 @@ _SIMPLE: Final = _AS_THEY_ARE | _TEXT
 _UNSTORABLE: Final = dict.fromkeys((0, *range(0xD800, 0xE000)), "\ufffd")
 
 
-def to_json(value: Any) -> str:
-    """The JSON text of a value.
+def to_json(value: Any, path: str = "value") -> str:
+    """The JSON text of a value; `path` is what the message of an error calls it.
 
     Tuples become lists, dates and times ISO 8601, Decimal and UUID texts, an Enum its value. Raises TypeError for
     anything else that is not JSON, ValueError for NaN, infinities and what is nested more than 100 deep.
     """
     written = simple_to_json(value)
-    return plain_to_json(plain(value)) if written is None else written
+    return plain_to_json(plain(value, path)) if written is None else written
 
 
 def json_writer(*, sort_keys: bool = False, allow_nan: bool = False) -> Callable[[Any], str]:
@@ -145,10 +146,13 @@ def _key(key: Any, way: Way) -> str:
 
 
 def _words(way: Way) -> str:
-    before, step = way
-    if before is None:
-        return str(step)
-    return f"{_words(before)}[{step}]" if type(step) is int else f"{_words(before)}.{step}"
+    steps = []
+    while way[0] is not None:
+        way, step = way
+        steps.append(f"[{step}]" if type(step) is int else f".{step}")
+    if len(steps) > _LONGEST_WAY:  # of what is nested too deep
+        steps[_LONGEST_WAY // 2 : -_LONGEST_WAY // 2] = ["…"]
+    return f"{way[1]}{''.join(reversed(steps))}".removeprefix(".")
 
 
 def clean_text(text: str) -> str:
