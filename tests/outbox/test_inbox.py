@@ -138,8 +138,15 @@ def test_an_id_of_any_shape_is_remembered(database: Database, strange: str):
 def test_ids_that_do_not_fit_keep_their_difference():
     assert stored_id("x" * 300) != stored_id("x" * 301)
     assert stored_id("a\0") != stored_id("a\ufffd")
-    with pytest.raises(ValueError, match="a message without an id"):
-        stored_id("")
+
+
+def test_a_message_without_an_id_is_refused_and_does_not_stand_for_all_others(database: Database):
+    inbox = Inbox(database.tables, "shop")
+    for nothing in ("", None):
+        with pytest.raises(ValueError, match="a message without an id cannot be told from another: give an id"):
+            deliver(database, inbox, nothing)
+    assert number_of_orders(database) == 0
+    assert deliver(database, inbox, "None")
 
 
 def test_old_messages_are_forgotten_and_young_ones_kept(database: Database):

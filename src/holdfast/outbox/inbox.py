@@ -120,9 +120,12 @@ class Inbox:
         return len(ids)
 
 
-def stored_id(message_id: str | UUID) -> str:
-    """The id as it is stored: one that the column cannot hold is stored as its hash."""
-    text = str(message_id)
+def stored_id(message_id: str | UUID | None) -> str:
+    """The id as it is stored: one that the column cannot hold is stored as its hash.
+
+    Raises ValueError for none: the first message that lacks one would have all others taken for it.
+    """
+    text = "" if message_id is None else str(message_id)
     if not text:
         raise ValueError("a message without an id cannot be told from another: give an id")
     if len(text) <= LONGEST and clean_text(text) == text:
