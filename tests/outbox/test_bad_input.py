@@ -22,7 +22,7 @@ from holdfast.outbox.operation import Done, Operation, OperationRegistry
 from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.resolver import ResolverRegistry
 from holdfast.outbox.runner import SagaRunner
-from holdfast.outbox.sagas.sagas import Sagas
+from holdfast.outbox.sagas.sagas import Saga, Sagas, Step
 from holdfast.outbox.subject import CompositeSubjectId, Correction, PiiCategory, SubjectRef
 from holdfast.testing import ManualClock
 from tests.databases import METADATA, ORDERS, TABLES, Database, fresh_database
@@ -164,6 +164,31 @@ def test_arguments_come_by_name(database: Database) -> None:
         with pytest.raises(ValueError, match=r"'greet' takes a payload of its arguments by name, got .*; give a dict"):
             with database.sessions.begin() as session:
                 outbox.put(session, "greet", payload, target="ann")
+
+
+def test_a_saga_that_could_neither_be_done_nor_undone_is_not_begun(database: Database) -> None:
+    sagas = Sagas(open_outbox(database))
+
+    def reserve(order_id: str) -> None: ...
+
+    def release(order_id: str, shelf: int) -> None: ...
+
+    def post(label: str) -> None: ...
+
+    sagas.register(
+        Saga("order", (
+            Step("stock", reserve, compensation=release),
+            Step("parcel", post, payload=lambda data, results: {"label": results["stock"]}),
+        ))
+    )  # fmt: skip
+    wrong: dict[str, Any] = {"missing a required argument: 'order_id'": None, "'shelf'": {"order_id": "o-1"}}
+    for story, data in wrong.items():
+        with pytest.raises(ValueError, match=story), database.sessions.begin() as session:
+            sagas.start(session, "order", data)
+    assert written(database) == 0
+    with database.sessions.begin() as session:
+        sagas.start(session, "order", {"order_id": "o-1", "shelf": 4, "colour": "red"})
+    assert written(database) > 0
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,8 @@ class Sagas(SagaUpkeep):
 
         `data` is JSON, and what payloads are made of. `key`, or a `saga_id` of the caller's, makes a repetition
         harmless: the saga that is there already is left alone. Of an AsyncSession, use `astart`.
+
+        Raises ValueError for data that is not JSON, or that a step or a compensation would not take.
         """
         wired = self._find_definition(saga)
         if key is not None and saga_id is not None:
@@ -130,6 +132,7 @@ class Sagas(SagaUpkeep):
         subject = str(saga_id) if subject_id is None else text("subject_id", subject_id)
         if data is not None and not isinstance(data, dict):
             raise TypeError(f"a saga's data is a dict, got {type(data).__name__}")
+        self._check_data(wired, data)
         now, saga = self.outbox.now(session), wired.saga
         deadline = None if saga.deadline is None else now + saga.deadline
         steps = tuple(StepRecord(step.name) for step in wired.plan)
@@ -139,6 +142,16 @@ class Sagas(SagaUpkeep):
         progress = Progress(self.outbox, wired, run, now, {**origin_headers(), **(headers or {})})
         progress.take(session, machine.start(wired.plan))
         return progress
+
+    def _check_data(self, wired: Wired, data: Any) -> None:
+        """Raises ValueError for data that a step or a compensation would not take: it would fail at every attempt.
+
+        What a payload's function makes of it is known only when the step begins.
+        """
+        for call in (*wired.forward.values(), *wired.backward.values()):
+            operation = self.outbox.operations.find(call.operation)
+            if operation is not None and not callable(call.payload):
+                operation.check(call.payload_for(data, {}))
 
     def _check_same(self, session: Session, run: SagaRun) -> None:
         found = sa.select(self._table.c.definition).where(self._table.c.saga_id == run.saga_id)
