@@ -174,7 +174,7 @@ async def _threads(database: Database, outbox: AsyncOutbox) -> set[str]:
 
 
 WITHIN = {"clock", "now", "is_async", "arun", "run_alone", "statements", "inserts", "claiming", "renewing", "settling",
-          "cancel_in", "aput", "apublish", "aput_many", "aenqueue"}  # fmt: skip
+          "asettle", "cancel_in", "aput", "apublish", "aput_many", "aenqueue"}  # fmt: skip
 """What other parts of the outbox use, and what an AsyncOutbox has under the plain name."""
 
 

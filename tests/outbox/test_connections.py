@@ -1,19 +1,28 @@
-"""The outbox's own connections: one that was lost is noticed, and a claim needs no Session on them."""
+"""The outbox's own connections: one that was lost is noticed, and a claim and most settles need no Session on them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError, ProgrammingError
+from sqlalchemy.orm import sessionmaker
 
 import holdfast as hf
+from holdfast.audit.event import AuditEvent
+from holdfast.audit.sink import DatabaseAuditSink
 from holdfast.backends.sql import migrate
-from holdfast.machine.outbox_entry import OutboxStatus
+from holdfast.errors import AuditIntegrityError
+from holdfast.machine.outbox_entry import RELEASE, SUCCEED, OutboxStatus
 from holdfast.outbox import works
+from holdfast.outbox.entry import OutboxEntry
+from holdfast.outbox.settle import Attempt, Settlement, statements_of
+from holdfast.outbox.subject import SubjectRef
 from tests.outbox.test_enqueue import Statements
 from tests.stores import SQL_STORES, make_url
 
@@ -98,6 +107,88 @@ def test_a_claim_that_the_server_refuses_leaves_the_connection_usable(hold: hf.H
     with hold.sessions.begin() as session:
         session.execute(sa.text(f"ALTER TABLE elsewhere RENAME TO {table}"))
     assert [entry.entry_id for entry in hold.outbox.claim_batch()] == [first]
+
+
+async def test_a_batch_that_succeeds_is_settled_on_the_driver_with_its_events(hold: hf.Holdfast) -> None:
+    runner = hold.runner()
+    assert await runner.run_once() == 0  # it looks for what is to be verified, in a Session
+    ids = [put(hold) for _ in range(3)]
+    statements = Statements(hold.works.engine)
+    assert await runner.run_once() == 3
+    assert statements.seen == []
+    assert hold.outbox.status_counts()[OutboxStatus.SUCCEEDED] == 3
+    assert [len(hold.works.audit.read_entry(id)) for id in ids] == [1, 1, 1]
+    assert all(one.verified for one in hold.works.audit.verify_all())
+    with hold.sessions() as session:  # the connection begins transactions again
+        hold.outbox.put(session, "note", target="shop")
+        session.rollback()
+    assert hold.outbox.status_counts()[OutboxStatus.PENDING] == 0
+
+
+async def test_a_settle_on_the_driver_leaves_alone_what_the_claim_no_longer_holds(hold: hf.Holdfast) -> None:
+    first, second = put(hold), put(hold)
+    one, other = sorted(hold.outbox.claim_batch(), key=lambda entry: entry.entry_id != first)
+    hold.outbox.release([other])
+    done = [Settlement(entry, SUCCEED, {}, events=(event_of(entry),)) for entry in (one, other)]
+    for sink in (hold.works.audit, None):
+        expected = [True, False] if sink is not None else [False, False]
+        assert await hold.outbox.asettle(done, sink=sink) == expected
+    assert [len(hold.works.audit.read_entry(id)) for id in (first, second)] == [1, 0]
+    assert hold.outbox.status_counts()[OutboxStatus.PENDING] == 1
+
+
+async def test_a_settle_on_the_driver_whose_event_is_refused_is_undone_as_a_whole(hold: hf.Holdfast) -> None:
+    put(hold)
+    (entry,) = hold.outbox.claim_batch()
+    event = event_of(entry)
+    hold.works.audit.append(event)
+    with pytest.raises(AuditIntegrityError, match="in the audit trail already"):
+        await hold.outbox.asettle([Settlement(entry, SUCCEED, {}, events=(event,))], sink=hold.works.audit)
+    assert hold.outbox.status_counts()[OutboxStatus.IN_FLIGHT] == 1
+    assert await hold.outbox.asettle([Settlement(entry, SUCCEED, {"result": [1]})]) == [True]
+    settled = hold.outbox.get(entry.entry_id)
+    assert settled is not None
+    assert settled.result == [1]
+
+
+async def test_a_sink_on_sessions_of_its_own_is_asked_in_a_session(hold: hf.Holdfast) -> None:
+    put(hold)
+    (entry,) = hold.outbox.claim_batch()
+    tables = hold.tables
+    theirs = DatabaseAuditSink(sessionmaker(hold.works.engine), tables.audit_events, chain_heads=tables.chain_heads)
+    statements = Statements(hold.works.engine)
+    assert await hold.outbox.asettle([Settlement(entry, SUCCEED, {}, events=(event_of(entry),))], sink=theirs) == [True]
+    assert len(statements.seen) == 3
+    assert len(theirs.read_entry(entry.entry_id)) == 1
+
+
+def test_only_successes_that_nothing_else_depends_on_need_no_session() -> None:
+    entry = OutboxEntry(
+        entry_id=UUID(int=1),
+        subject_id="s",
+        resolver="r",
+        ref=SubjectRef(kind="k", value="v"),
+        enqueued_at=datetime(2026, 1, 1, tzinfo=UTC),
+        claim_token=UUID(int=2),
+    )
+    attempt = Attempt(entry.entry_id, UUID(int=2), 2, None, entry.enqueued_at, "succeeded", None)
+    assert statements_of([Settlement(entry, SUCCEED)] * 3) == 1
+    assert statements_of([Settlement(entry, SUCCEED), Settlement(entry, SUCCEED, {"result": [1]})]) == 2
+    assert statements_of([Settlement(entry, SUCCEED, events=(event_of(entry),))]) == 3
+    for one in (
+        Settlement(entry, RELEASE),
+        Settlement(entry, SUCCEED, grouped=True),
+        Settlement(entry, SUCCEED, attempt=attempt),
+        Settlement(entry, SUCCEED, within=lambda session: None),
+        Settlement(entry.model_copy(update={"saga_id": UUID(int=3)}), SUCCEED),
+        Settlement(entry.model_copy(update={"claim_token": None}), SUCCEED),
+    ):
+        assert statements_of([Settlement(entry, SUCCEED), one]) is None
+    assert statements_of([Settlement(entry, SUCCEED, {"result": number}) for number in range(5)]) is None
+
+
+def event_of(entry: OutboxEntry) -> AuditEvent:
+    return AuditEvent(event_type="operation_succeeded", subject_ref=entry.subject_id, entry_id=entry.entry_id)
 
 
 def _kill_all(url: sa.URL, name: str) -> None:

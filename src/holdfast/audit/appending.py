@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
@@ -19,6 +19,7 @@ from holdfast.audit.driven import Driven
 from holdfast.audit.event import AuditEvent
 from holdfast.audit.rows import COLUMNS, in_utc
 from holdfast.audit.tables import AuditTables
+from holdfast.backends.sql.join import Direct
 from holdfast.errors import AuditIntegrityError, ConfigurationError
 
 _HEADS: Final = ("stream", "seq", "last_hash")
@@ -123,20 +124,25 @@ class PostgresStatements(Statements):
             statements["insert"] = insert.add_cte(move.cte("moved"))
         self._driven = Driven(statements.__getitem__)
 
-    def write(self, session: Session, events: Sequence[Placed], heads: Mapping[str, Head]) -> None:
+    def write(self, session: Session | Direct, events: Sequence[Placed], heads: Mapping[str, Head]) -> None:
         rows = [f'{one.text[:-1]},"event_hash":{_quoted(one.event_hash)}}}' for one in events]
         given = {"events": f"[{','.join(rows)}]"}
         if heads:
             given["heads"] = json.dumps([{"stream": stream, **head._asdict()} for stream, head in heads.items()])
         self._run(session, "insert", given)
 
-    def lock_heads(self, session: Session, streams: Sequence[str]) -> dict[str, Head]:
+    def lock_heads(self, session: Session | Direct, streams: Sequence[str]) -> dict[str, Head]:
         rows = json.dumps([{"stream": one, "seq": 0} for one in streams])
         return {stream: Head(seq, hash) for stream, seq, hash in self._run(session, "lock", {"heads": rows})}
 
-    def _run(self, session: Session, which: str, given: dict[str, Any]) -> Sequence[Any]:
-        connection = session.connection(bind_arguments={"clause": self.tables.events})
-        return self._driven.fetch(connection, which, given)
+    def _run(self, to: Session | Direct, which: str, given: dict[str, Any]) -> Sequence[Any]:
+        if not isinstance(to, Direct):
+            connection = to.connection(bind_arguments={"clause": self.tables.events})
+            return self._driven.fetch(connection, which, given)
+        try:
+            return self._driven.fetch(to, which, given)
+        except to.driver.IntegrityError as error:
+            raise IntegrityError(None, None, error) from error
 
 
 class SqliteStatements(Statements):
@@ -236,7 +242,7 @@ def _parts(rows: Sequence[Any]) -> Iterable[Sequence[Any]]:
 
 
 def append(
-    session: Session,
+    to: Session | Direct,
     statements: Statements,
     events: Sequence[AuditEvent],
     stream_of: Callable[[str], str],
@@ -246,6 +252,7 @@ def append(
 
     Raises AuditIntegrityError for an event that is there already; the transaction cannot go on then.
     """
+    session = cast("Session", to)  # on PostgreSQL alone it may be anything else
     _refuse_repetition(events)
     chained = statements.tables.heads is not None
     # All that can be done without the heads is done before they are locked.

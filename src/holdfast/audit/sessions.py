@@ -85,10 +85,20 @@ class Sessions:
         engine = self.own_engine
         if engine is None:
             return self.run(lambda session: work(_committing_each(session)))
+        return self._on_the_driver(engine, work, alone=True)
+
+    async def arun_lean(self, work: Callable[[Session | Direct], T], *, alone: bool) -> T:
+        """`arun` for work that takes a `Direct` as well as a Session; `alone` if it is one statement."""
+        engine = self.own_engine
+        if engine is None:
+            return await self.arun(work)
+        return await asyncio.to_thread(self._on_the_driver, engine, work, alone=alone)
+
+    def _on_the_driver(self, engine: sa.Engine, work: Callable[[Direct], T], *, alone: bool) -> T:
         tries = 0
         while True:
             try:
-                return _on_the_driver(engine, work)
+                return _on_the_driver(engine, work, alone)
             except DBAPIError as error:
                 tries += 1
                 if tries == TRIES or not was_undone(error):
@@ -175,8 +185,8 @@ def _committing_each(session: Session) -> Session:
     return session
 
 
-def _on_the_driver(engine: sa.Engine, work: Callable[[Direct], T]) -> T:
-    """Do the work on a connection of psycopg's from the pool, which commits each statement meanwhile.
+def _on_the_driver(engine: sa.Engine, work: Callable[[Direct], T], alone: bool) -> T:
+    """Do the work in a transaction on a connection of psycopg's from the pool; what is `alone` commits by itself.
 
     Raises DBAPIError, as a Session would.
     """
@@ -184,6 +194,10 @@ def _on_the_driver(engine: sa.Engine, work: Callable[[Direct], T]) -> T:
     driver: Any = pooled.driver_connection
     faults: Any = engine.dialect.dbapi
     try:
+        if not alone:
+            done = work(Direct(driver, *postgres_direct()))
+            driver.commit()  # without it the pool rolls back
+            return done
         driver.autocommit = True
         try:
             return work(Direct(driver, *postgres_direct()))

@@ -21,6 +21,7 @@ from holdfast.audit.sessions import Sessions, Work, writing
 from holdfast.audit.tables import AuditTables
 from holdfast.audit.verifier import Verifier
 from holdfast.audit.verify import ChainVerification
+from holdfast.backends.sql.join import Direct
 from holdfast.errors import ConfigurationError, InvalidValue
 
 T = TypeVar("T")
@@ -82,7 +83,7 @@ class DatabaseAuditSink:
         """
         self.run(writing(lambda session: self.append_in(session, (event,))))
 
-    def append_in(self, session: Session, events: Iterable[AuditEvent]) -> None:
+    def append_in(self, session: Session | Direct, events: Iterable[AuditEvent]) -> None:
         """Keep events in the transaction of this Session, with which they live or die.
 
         It locks the heads of their streams until the transaction ends, so do it last. Of an AsyncSession:
@@ -224,8 +225,12 @@ class DatabaseAuditSink:
         """The same from a coroutine."""
         return await self._sessions.arun(work, reads=True)
 
-    def _statements_for(self, session: Session) -> Statements:
-        dialect = session.get_bind(clause=self.tables.events).dialect
+    def shares(self, sessions: Sessions) -> bool:
+        """Whether it is on the database of these sessions, of which every transaction may be joined."""
+        return self._sessions.factory is sessions.factory
+
+    def _statements_for(self, to: Session | Direct) -> Statements:
+        dialect = to.dialect if isinstance(to, Direct) else to.get_bind(clause=self.tables.events).dialect
         if dialect.name not in self._statements:
             self._statements[dialect.name] = statements_for(self.tables, dialect)
         return self._statements[dialect.name]

@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from sqlalchemy.orm import Session
-
 from holdfast.core.clock import Clock
 from holdfast.errors import ResolverError
 from holdfast.machine.outbox_entry import ABANDON, PARK, SUCCEED
@@ -182,11 +180,12 @@ class Batch:
                 call.cut_off(Cut.LOST)
 
     async def _renew(self, entries: Collection[OutboxEntry]) -> set[UUID]:
-        return await self._run(self._parts.outbox.renewing(tuple(entries), self._parts.lease))
+        outbox = self._parts.outbox
+        return await self._run(lambda: outbox.arun(outbox.renewing(tuple(entries), self._parts.lease)))
 
-    async def _run(self, work: Callable[[Session], T]) -> T:
+    async def _run(self, act: Callable[[], Awaitable[T]]) -> T:
         async with self._database:
-            return await self._parts.outbox.arun(work)
+            return await act()
 
     async def _settle_all(self) -> None:
         while self._ended or self._unstarted or not self._lanes.is_idle:

@@ -10,12 +10,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
 from holdfast.audit.event import AuditEvent, AuditSink, JoiningSink
+from holdfast.backends.sql.join import Direct
 from holdfast.machine.outbox_entry import SUCCEED, Move, OutboxStatus, is_held
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.statements import Statements
@@ -23,6 +24,7 @@ from holdfast.outbox.statements import Statements
 Group = tuple[str, str, UUID | None]
 NO_VALUES: Final[Mapping[str, Any]] = {}
 _FEW: Final = 4
+_OF_EVENTS: Final = 2
 
 
 class Attempt(NamedTuple):
@@ -63,13 +65,13 @@ class Settlement:
 
 
 class Follower(Protocol):
-    """Someone who acts in the transaction that settles entries, as a saga does."""
+    """Someone who acts in the transaction that settles entries of sagas; of others it need not be told."""
 
     def follow(self, session: Session, settled: Sequence[Settlement]) -> Iterable[AuditEvent]: ...
 
 
 def settle(
-    session: Session,
+    to: Session | Direct,
     statements: Statements,
     settlements: Sequence[Settlement],
     *,
@@ -77,6 +79,7 @@ def settle(
     followers: Sequence[Follower] = (),
 ) -> list[bool]:
     """Write what became of these calls; for each whether its claim still held. What did not hold changes nothing."""
+    session = cast("Session", to)  # anything else only where `statements_of` knows a number
     first = {one.entry.entry_id.int: one for one in reversed(settlements)}
     todo = [one for one in settlements if first[one.entry.entry_id.int] is one]
     settled, rows = _move(session, statements, todo)
@@ -86,8 +89,9 @@ def settle(
         events = [event for one in settled for event in one.events]
         if completing:
             events = [event for one in settled for event in _events(one, id(one) in completing)]
-        for follower in followers:
-            events += follower.follow(session, settled)
+        if followers and any(one.entry.saga_id is not None for one in settled):
+            for follower in followers:
+                events += follower.follow(session, settled)
         for one in settled:
             if one.within is not None:
                 one.within(session)
@@ -96,6 +100,22 @@ def settle(
         return [True] * len(settled)
     done = {id(one) for one in settled}
     return [id(one) in done for one in settlements]
+
+
+def statements_of(settlements: Sequence[Settlement]) -> int | None:
+    """How many statements write these, where they are updates of what is held, and events: as nearly always, since most
+    calls succeed at once. None of others, which need a Session.
+    """
+    values, tells = set[Any](), False
+    for one in settlements:
+        entry = one.entry
+        if one.move is not SUCCEED or one.grouped or one.attempt is not None or one.within is not None:
+            return None
+        if entry.saga_id is not None or entry.claim_token is None:
+            return None
+        values.add((one.scrub, entry.claim_token.int, _hashable(one.given) if one.given else None))
+        tells = tells or bool(one.events)
+    return None if len(values) > _FEW else len(values) + (_OF_EVENTS if tells else 0)
 
 
 def write_events(session: Session, sink: AuditSink | None, events: Sequence[AuditEvent]) -> None:

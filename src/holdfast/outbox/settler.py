@@ -6,8 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from sqlalchemy.orm import Session
-
 from holdfast.audit.event import AuditEvent, AuditSink, JoiningSink
 from holdfast.outbox.outbox import Outbox
 from holdfast.outbox.runner_errors import error_name
@@ -15,7 +13,9 @@ from holdfast.outbox.settle import Settlement
 from holdfast.outbox.verification import Verdict, Verification
 
 T = TypeVar("T")
-Run = Callable[[Callable[[Session], list[bool]]], Awaitable[list[bool]]]
+Write = Callable[[], Awaitable[list[bool]]]
+Run = Callable[[Write], Awaitable[list[bool]]]
+"""Does one write at a time."""
 _log: Final = logging.getLogger("holdfast.outbox")
 
 
@@ -57,7 +57,7 @@ class Settler:
         return await self._write(
             settlements,
             run,
-            lambda some: self._outbox.settling(some, sink=sink),
+            lambda some: self._outbox.asettle(some, sink=sink),
             lambda one, error: self._troubled("settle", error, one.entry.entry_id),
         )
 
@@ -67,7 +67,7 @@ class Settler:
         return await self._write(
             verdicts,
             run,
-            lambda some: self._verification.writing(some, sink),
+            lambda some: self._outbox.arun(self._verification.writing(some, sink)),
             lambda one, error: self._troubled("verify", error, one.call.entry.entry_id),
         )
 
@@ -78,14 +78,14 @@ class Settler:
         self,
         all: Sequence[T],
         run: Run,
-        unit: Callable[[Sequence[T]], Callable[[Session], list[bool]]],
+        write: Callable[[Sequence[T]], Awaitable[list[bool]]],
         failed: Callable[[T, Exception], None],
     ) -> list[bool | None]:
         try:
-            return list(await run(unit(all)))
+            return list(await run(lambda: write(all)))
         except Exception as error:
             if len(all) == 1:
                 failed(all[0], error)
                 return [None]
             _log.warning("%d entries could not be settled together (%s)", len(all), error_name(error))
-        return [(await self._write([one], run, unit, failed))[0] for one in all]
+        return [(await self._write([one], run, write, failed))[0] for one in all]

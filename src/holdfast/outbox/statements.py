@@ -78,7 +78,7 @@ class Statements:
         given: dict[str, Any] = {"from_queue": queue, "token": token, "who": who, "lease": lease}
         if now is not None:
             given |= {"now": now, "until": now + lease}
-        rows = self._claims.fetch(to if isinstance(to, Direct) else self.connection(to), limit, given)
+        rows = self._claims.fetch(self.connection(to), limit, given)
         return claimed_entries(rows, lease=lease, queue=queue, claim_token=token, claimed_by=who)
 
     def _claiming(self, limit: int) -> Any:
@@ -198,8 +198,8 @@ class Statements:
         values |= {name: _stored(value) for name, value in given.items() if name not in move.puts}
         return self.outbox.update().where(self.outbox.c.entry_id.in_(ids)).values(values)
 
-    def connection(self, session: Session) -> sa.Connection:
-        return session.connection(bind_arguments={"clause": self.outbox})
+    def connection(self, to: Session | Direct) -> sa.Connection | Direct:
+        return to if isinstance(to, Direct) else to.connection(bind_arguments={"clause": self.outbox})
 
     def move_all(self, session: Session, move: Move, ids: Sequence[Any], scrub: bool, given: Mapping[str, Any]) -> None:
         """The same values for all these rows, which are locked."""
@@ -213,13 +213,13 @@ class Statements:
         session.execute(change, [{ID: entry_id, **_parameters(given)} for entry_id, given in each])
 
     def move_held(
-        self, session: Session, move: Move, ids: Sequence[Any], token: Any, scrub: bool, given: Mapping[str, Any]
+        self, to: Session | Direct, move: Move, ids: Sequence[Any], token: Any, scrub: bool, given: Mapping[str, Any]
     ) -> Iterable[Any]:
         """The same values for those of the rows that the claim still holds, and which they were. In one statement, for
         databases that return updates."""
         shape = self._shape(move, scrub, given, "held")
         parameters = {IDS: self._ids(ids), TOKEN: token, NUMBER: len(ids), **_parameters(given)}
-        rows = self._held.fetch(self.connection(session), shape, parameters)
+        rows = self._held.fetch(self.connection(to), shape, parameters)
         if self.dialect != "postgresql":
             return [row[0] for row in rows]
         number, moved = rows[0]
