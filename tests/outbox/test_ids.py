@@ -13,8 +13,8 @@ CHANCE = (1 << 62) - 1
 
 
 def test_ids_ascend_and_are_of_version_7() -> None:
-    new_ids = entry_ids()
-    made = [*new_ids(300), *new_ids(1), *new_ids(2)]
+    new_ids, new_id = entry_ids()
+    made = [*new_ids(300), new_id(), *new_ids(1), *(new_id() for _ in range(300)), *new_ids(2)]
     assert made == sorted(set(made))
     assert {one.version for one in made} == {7}
     assert {UUID(str(one)) for one in made} == set(made)
@@ -25,12 +25,12 @@ def test_ids_ascend_and_are_of_version_7() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_has_chances_of_its_own() -> None:
-    new_ids = entry_ids()
-    new_ids(1)
+    new_ids, new_id = entry_ids()
+    new_id()
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writer, str(new_ids(1)[0]).encode())
+        os.write(writer, str(new_id()).encode())
         os._exit(0)
     os.close(writer)
     theirs = UUID(os.read(reader, 36).decode())

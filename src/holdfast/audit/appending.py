@@ -290,25 +290,28 @@ def _drafts(events: Sequence[AuditEvent], stream_of: Callable[[str], str] | None
             given = event.occurred_at
             at = in_utc(given)
             told = written(at)
-        stream = None if stream_of is None else stream_of(event.subject_ref)
-        about = event.event_id, event.event_type, event.subject_ref, told, event.entry_id, event.payload
-        drafts.append((event, at, stream, canonical_sides(stream, *about)))
+        subject = event.subject_ref
+        stream = None if stream_of is None else stream_of(subject)
+        sides = canonical_sides(stream, event.event_id, event.event_type, subject, told, event.entry_id, event.payload)
+        drafts.append((event, at, stream, sides))
     return drafts
 
 
 def _chain(drafts: Sequence[_Draft], heads: dict[str, Head], key: bytes | None) -> list[Placed]:
     """Put each event at the end of its stream, and move the heads."""
     placed: list[Placed] = []
+    ends: dict[str, tuple[int, str | None]] = {**heads}
     for event, at, stream, around in drafts:
         if stream is None:
             placed.append(Placed(event, at, None, None, None, None, canonical_text(around, None, None)))
             continue
-        head = heads[stream]
-        seq, prior = head.seq + 1, head.last_hash
+        seq, prior = ends[stream]
+        seq += 1
         text = canonical_text(around, seq, prior)
         hashed = digest(text.encode(), key)
         placed.append(Placed(event, at, stream, seq, prior, hashed, text))
-        heads[stream] = Head(seq, hashed)
+        ends[stream] = seq, hashed
+    heads |= {stream: Head(*end) for stream, end in ends.items()}
     return placed
 
 

@@ -17,6 +17,7 @@ from holdfast.store.codec import json_writer
 Streams = int | Literal["subject"]
 THE_ONLY: Final = "all"
 """The name of the stream where there is one for everything."""
+_MOST_NAMES: Final = 4096
 _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2}){16,}")
 _canonical: Final = json_writer(sort_keys=True, allow_nan=True)  # whatever a row holds has to be told from what it held
 
@@ -124,7 +125,10 @@ def stream_namer(streams: Any) -> Callable[[str], str]:
         return lambda subject_ref: THE_ONLY
     number: int = streams
     width = max(2, len(str(number - 1)))
-    return lambda subject_ref: f"{_share(subject_ref) % number:0{width}d}"
+    if number > _MOST_NAMES:
+        return lambda subject_ref: f"{_share(subject_ref) % number:0{width}d}"
+    names = [f"{one:0{width}d}" for one in range(number)]
+    return lambda subject_ref: names[_share(subject_ref) % number]
 
 
 def _share(subject_ref: str) -> int:

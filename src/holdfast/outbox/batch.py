@@ -167,7 +167,8 @@ class Batch:
 
     def _note(self, call: Call) -> None:
         self._ended.append(call)
-        self._woken.set()
+        if len(self._ended) == 1:  # whoever is woken by the first one finds the others
+            self._woken.set()
 
     def _lose(self, ids: Collection[UUID]) -> None:
         """Others have these entries."""

@@ -14,8 +14,8 @@ _VARIANT = 0x2 << 62
 _AHEAD = 64
 
 
-def entry_ids() -> Callable[[int], list[UUID]]:
-    """A source of so many ids at once: 60 bits of time in steps of a quarter of a microsecond, then chance.
+def entry_ids() -> tuple[Callable[[int], list[UUID]], Callable[[], UUID]]:
+    """A source of so many ids at once, and of one: 60 bits of time in steps of a quarter of a microsecond, then chance.
 
     New rows land at the end of an index, and entries of the same time keep the order in which they were made.
     """
@@ -31,40 +31,50 @@ def entry_ids() -> Callable[[int], list[UUID]]:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=renew)
 
+    def fetch(number: int) -> None:
+        chances.extend(struct.unpack(f">{number}Q", os.urandom(8 * number)))
+
     def new_ids(number: int) -> list[UUID]:
         nonlocal last
-        milliseconds, rest = divmod(time.time_ns(), 1_000_000)
+        ticks = _ticks()
         with lock:
-            first = max(last + 1, milliseconds << 12 | rest * 4096 // 1_000_000)
+            first = ticks if ticks > last else last + 1
             last = first + number - 1
             if len(chances) < number:
-                more = number + _AHEAD
-                chances.extend(struct.unpack(f">{more}Q", os.urandom(8 * more)))
+                fetch(number + _AHEAD)
             mine = chances[-number:]
             del chances[-number:]
-        return [
-            _uuid((ticks >> 12) << 80 | _VERSION_7 | (ticks & 0xFFF) << 64 | _VARIANT | chance >> 2)
-            for ticks, chance in enumerate(mine, first)
-        ]
+        return [*map(_uuid, range(first, first + number), mine)]
 
-    return new_ids
+    def new_id() -> UUID:
+        nonlocal last
+        ticks = _ticks()
+        with lock:
+            last = ticks = ticks if ticks > last else last + 1
+            if not chances:
+                fetch(_AHEAD)
+            chance = chances.pop()
+        return _uuid(ticks, chance)
+
+    return new_ids, new_id
 
 
-def _uuid(number: int) -> UUID:
-    """As UUID(int=number), which checks for three times as long what cannot be wrong here."""
+def _ticks() -> int:
+    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
+    return milliseconds << 12 | rest * 4096 // 1_000_000
+
+
+def _uuid(ticks: int, chance: int) -> UUID:
+    """As UUID(int=…), which checks for three times as long what cannot be wrong here."""
     made = _new(UUID)
-    _put(made, "int", number)
-    _put(made, "is_safe", _UNKNOWN)
+    _put_int(made, (ticks >> 12) << 80 | _VERSION_7 | (ticks & 0xFFF) << 64 | _VARIANT | chance >> 2)
+    _put_safe(made, _UNKNOWN)
     return made
 
 
 _UNKNOWN = SafeUUID.unknown
 _new = object.__new__
-_put = object.__setattr__
+_put_int, _put_safe = (vars(UUID)[name].__set__ for name in ("int", "is_safe"))
 
 # As in core/ids.py: it lives in a closure, and no decision depends on an id.
-new_entry_ids = entry_ids()
-
-
-def new_entry_id() -> UUID:
-    return new_entry_ids(1)[0]
+new_entry_ids, new_entry_id = entry_ids()

@@ -170,7 +170,7 @@ class Judge:
             given |= {"verification": "pending", "verify_at": now + self._backoff.lease, "verify_attempts": 1}
         settlement = self._settled(call, SUCCEED, given)
         settlement.grouped = operation.grouped
-        if self._audited:
+        if self._audited and operation.events is not None:
             settlement.events = _told(outcomes.succeeded(operation, entry, now, done.facts))
             if operation.grouped:
                 settlement.completed = outcomes.completed(operation, entry, now)

@@ -15,20 +15,24 @@ from holdfast.audit.event import AuditEvent, AuditEventType
 from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.ids import new_entry_id
 from holdfast.outbox.operation import OPERATION_EVENTS, Facts, Operation, StepEvents
-from holdfast.outbox.rows import built
+from holdfast.outbox.rows import put_together
 from holdfast.outbox.verdict import word_of
 from holdfast.store.codec import clean_text
 
-_FIELDS: Final = frozenset(AuditEvent.model_fields)
+_FIELDS: Final = set(AuditEvent.model_fields)  # of all: an event is frozen, and a copy has its own
 _NONE: Final[Mapping[str, Any]] = {}
 
 
 def succeeded(operation: Operation, entry: OutboxEntry, at: datetime, facts: Facts) -> AuditEvent | None:
     """The call was made."""
-    names = _names(operation)
+    names = operation.events
     if names is None:
         return None
-    payload = {**_named(names, entry), "target": entry.resolver, **_allowed(operation, facts), "external": True}
+    payload = _named(names, entry)
+    payload["target"] = entry.resolver
+    if facts:
+        payload |= _allowed(operation, facts)
+    payload["external"] = True
     payload["attempts"] = entry.attempts
     return _event(names.succeeded, entry, at, payload)
 
@@ -100,7 +104,8 @@ def _names(operation: Operation | None) -> StepEvents | None:
 
 def _named(names: StepEvents, entry: OutboxEntry) -> dict[str, Any]:
     """Whose outcome it is, where the type does not say so."""
-    return {"operation": str(entry.operation)} if names == OPERATION_EVENTS else {}
+    general = names is OPERATION_EVENTS or names == OPERATION_EVENTS
+    return {"operation": str(entry.operation)} if general else {}
 
 
 def _allowed(operation: Operation, facts: Facts) -> Mapping[str, Any]:
@@ -125,4 +130,4 @@ def _event(kind: str, entry: OutboxEntry, at: datetime, payload: dict[str, Any])
         "payload": payload,
         "entry_id": entry.entry_id,
     }
-    return built(AuditEvent, values, _FIELDS)
+    return put_together(AuditEvent, values, _FIELDS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -39,7 +38,9 @@ _CLAIMED: Final = (
     "entry_id", "enqueued_at", "last_attempt_at", "attempts", "operation", "resolver", "subject_id", "ref_kind",
     "ref_value", "ref_extra", "payload", *_RARE,
 )  # fmt: skip
-_DECODER: Final = json.JSONDecoder()
+_COMMON: Final = len(_CLAIMED) - len(_RARE)
+_DECODER: Final[Any] = json.JSONDecoder()
+_scanned: Final = _DECODER.scan_once
 _PLACES: Final = {name: at for at, name in enumerate(COLUMNS)}
 _AT_TIMES: Final = tuple((name, _PLACES[name]) for name in _TIMES)
 
@@ -100,36 +101,48 @@ def claimed_entries(rows: Sequence[Any], *, lease: timedelta, **same: Any) -> li
     values |= {"status": OutboxStatus.IN_FLIGHT, "last_attempt_at": at, "next_attempt_at": at + lease, **same}
     values |= {"corrections": (), "parks": 0}
     fields, of_refs = set(_FIELDS), set(_REF_FIELDS)
-    return [_claimed(row, values, fields, of_refs) for row in sorted(rows, key=itemgetter(1, 0))]
+    entries: list[OutboxEntry] = []
+    told, enqueued_at = at, at
+    for row in sorted(rows, key=_age):
+        if row[1] != told:  # those that were enqueued together have the same
+            told = row[1]
+            enqueued_at = told.replace(tzinfo=UTC)
+        values["enqueued_at"] = enqueued_at
+        entries.append(_claimed(row, values, fields, of_refs))
+    return entries
+
+
+def _age(row: Sequence[Any]) -> tuple[datetime, int]:
+    return row[1], row[0].int  # an id by itself is compared in Python
 
 
 def _claimed(row: Sequence[Any], same: dict[str, Any], fields: set[str], of_refs: set[str]) -> OutboxEntry:
-    entry_id, enqueued_at, _, attempts, operation, resolver, subject_id, kind, value, extra, payload, *rare = row
+    entry_id, _, _, attempts, operation, resolver, subject_id, kind, value, extra, payload = row[:_COMMON]
     ref = {"kind": kind, "value": value, "extra": {} if extra == "{}" else _of_text(extra) or {}}
     values = {
         **same,
         "entry_id": entry_id,
-        "enqueued_at": enqueued_at.replace(tzinfo=UTC),
         "attempts": attempts,
         "operation": _OPERATIONS.get(operation, operation),
         "resolver": resolver,
         "subject_id": subject_id,
-        "ref": _put(SubjectRef, ref, of_refs),
+        "ref": put_together(SubjectRef, ref, of_refs),
         "payload": None if payload is None else _of_text(payload),
     }
-    if (*rare,) != _NOTHING_RARE:
+    rare = row[_COMMON:]
+    if rare != _NOTHING_RARE:
         values |= zip(_RARE, rare, strict=True)
         values["verify_at"] = in_utc(values["verify_at"])
         values |= {name: _of_text(values[name]) for name in ("result", "headers") if values[name] is not None}
     if operation == OutboxOperation.RECTIFY:
         _correct(values)
-    return _put(OutboxEntry, values, fields)
+    return put_together(OutboxEntry, values, fields)
 
 
 def _of_text(text: str) -> Any:
     try:
-        return _DECODER.raw_decode(text)[0]  # which looks for no spaces around it
-    except ValueError:
+        return _scanned(text, 0)[0]  # which looks for no spaces around it
+    except (StopIteration, ValueError):
         return json.loads(text)
 
 
@@ -163,17 +176,25 @@ def built(model: type[M], values: dict[str, Any], fields: frozenset[str]) -> M:
     """An instance of what was checked when it was stored: to check each row again would cost more than to read it, and
     what an older release stored must stay readable. `model_construct` looks up every field, and costs five times this.
     """
-    return _put(model, values, set(fields))
+    return put_together(model, values, set(fields))
 
 
-def _put(model: type[M], values: dict[str, Any], fields: set[str]) -> M:
-    built = model.__new__(model)
-    put = object.__setattr__
-    put(built, "__dict__", values)
-    put(built, "__pydantic_fields_set__", fields)
-    put(built, "__pydantic_extra__", None)
-    put(built, "__pydantic_private__", None)
-    return built
+def put_together(model: type[M], values: dict[str, Any], fields: set[str]) -> M:
+    """The same; `fields` may be those of others as well."""
+    made: M = _new(model)
+    _put_values(made, values)
+    _put_fields(made, fields)
+    _put_extra(made, None)
+    _put_private(made, None)
+    return made
+
+
+# What a model consists of; to find each of them by its name takes as long again.
+_new: Final[Any] = object.__new__
+_put_values, _put_fields, _put_extra, _put_private = (
+    BaseModel.__dict__[name].__set__
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
 
 
 def _correction(stored: Mapping[str, Any]) -> Correction:
