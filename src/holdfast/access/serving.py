@@ -28,7 +28,8 @@ class Limits:
     """How much and how often. Rates are by identity, a second and at once; whoever is `local` has none.
 
     `address` bounds what comes from one other machine before anybody is looked up. `at_once` reads are worked on,
-    `waiting` wait for up to `patience_s`; more are told to come back.
+    `waiting` different ones wait for up to `patience_s`, and who has had least of late is next; more are told to come
+    back.
     """
 
     body_bytes: int = 1 << 20

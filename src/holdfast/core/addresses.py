@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
@@ -75,6 +76,7 @@ def is_public(address: Address) -> bool:
     return found in _ALLOCATED and not any(found in network for network in _SPECIAL_6)
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(text: str) -> bool:
     """Whether the address can only be one of this machine; False for what is no address."""
     address = parse(text)
@@ -82,6 +84,7 @@ def is_loopback(text: str) -> bool:
     return (mapped or address).is_loopback if address is not None else False
 
 
+@lru_cache(maxsize=1024)
 def neighbourhood(text: str) -> str:
     """What to count an address by: an IPv4 address by itself, an IPv6 one by its /64, since whoever has one address of
     a /64 has all of them. What is no address stays as it is."""

@@ -73,7 +73,10 @@ def create_app(
     hosts, limits = usual.hosts if hosts is None else hosts, usual.limits if limits is None else limits
     if identify is not None and required is None:
         required = True  # a program that says who asks does not mean: or anybody on this machine
-    protect(app, hold.access, required=required, hosts=hosts, identify=identify, https=https, limits=limits)
+    protect(
+        app, hold.access, required=required, hosts=hosts, identify=identify, https=https, limits=limits,
+        shares=authorize is None,
+    )  # fmt: skip
     return app
 
 

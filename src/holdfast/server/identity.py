@@ -21,6 +21,7 @@ from holdfast.access.sessions import Session
 from holdfast.core.addresses import is_loopback
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import HoldfastError
+from holdfast.server.callers import FORWARDED, Callers
 from holdfast.server.problems import answer, translated
 
 _LOG: Final = logging.getLogger("holdfast.server")
@@ -29,7 +30,6 @@ COOKIE: Final = "holdfast"
 SECURE_COOKIE: Final = f"__Host-{COOKIE}"
 PROBES: Final = frozenset({"/api/v1/health", "/api/v1/ready"})
 """Asked by machines, and answered also while the store, which knows who is who, is away."""
-_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _PROTO_HTTPS: Final = re.compile(r"(?:^|[;,\s])proto=\"?https\b")
 _LOOK_EVERY_S: Final = 5.0
 
@@ -61,10 +61,12 @@ class Identifier:
         required: bool | None = None,
         identify: Identify | None = None,
         https: bool | None = None,
+        callers: Callers | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._app = app
         self._access = access
+        self._callers = Callers() if callers is None else callers
         self._required = required
         self._https = https
         self._hook = identify
@@ -88,6 +90,7 @@ class Identifier:
             told = "who asks cannot be found out now; the server's log says why"  # not to somebody unknown
             await answer(found.status, found.error, told, headers=found.headers)(scope, receive, send)
             return
+        self._callers.note(scope, caller.identity)
         # A state of its own: what an application around this one keeps there is not ours.
         known = {
             **caller._asdict(), "sign_in_required": self._required is True, "https": https,
@@ -161,6 +164,6 @@ def session_cookie(request: HTTPConnection, https: bool) -> str | None:
 
 def is_on_this_machine(request: HTTPConnection) -> bool:
     """Whether the request was made here, and not handed on by a proxy that is here."""
-    if request.client is None or any(name in request.headers for name in _FORWARDED):
+    if request.client is None or any(name in request.headers for name in FORWARDED):
         return False
     return is_loopback(request.client.host)

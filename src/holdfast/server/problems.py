@@ -79,9 +79,13 @@ def answer(
     status: int, error: str, message: str, details: Mapping[str, Any] | None = None, headers: Any = None
 ) -> JSONResponse:
     """The response that says so."""
+    return JSONResponse(document(status, error, message, details), status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def document(status: int, error: str, message: str, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What it says."""
     shown = Problem(title=TITLES.get(status, "Error"), status=status, error=error, message=message)
-    body = shown.model_dump() | {"details": dict(details or {})}
-    return JSONResponse(body, status, headers=headers, media_type=MEDIA_TYPE)
+    return shown.model_dump() | {"details": dict(details or {})}
 
 
 TITLES: Final[Mapping[int, str]] = {

@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,6 +22,7 @@ from holdfast.access.serving import Limits as Limits
 from holdfast.access.throttle import Throttle
 from holdfast.core.addresses import is_loopback, neighbourhood
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
+from holdfast.server.callers import Callers
 from holdfast.server.crowd import CrowdShield
 from holdfast.server.identity import Identifier, Identify, path_of
 from holdfast.server.problems import answer
@@ -42,6 +43,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
+_ADDED: Final = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 
 
 def protect(
@@ -53,15 +55,23 @@ def protect(
     identify: Identify | None = None,
     https: bool | None = None,
     limits: Limits | None = None,
+    shares: bool = True,
 ) -> None:
-    """Say who asks, and keep out what nobody should ask."""
-    limits, clock = Limits() if limits is None else limits, access.clock
+    """Say who asks, and keep out what nobody should ask. `shares`: see CrowdShield; not with a program's own hooks,
+    which may look at what we do not know of.
+    """
+    limits, clock, callers = Limits() if limits is None else limits, access.clock, Callers()
     # The last one added is the first one asked.
     app.add_middleware(SizeShield, most=limits.body_bytes)
     app.add_middleware(CsrfShield)
     app.add_middleware(RateShield, reads=Throttle(*limits.reads), changes=Throttle(*limits.changes), clock=clock)
-    app.add_middleware(Identifier, access=access, required=required, identify=identify, https=https, clock=clock)
-    app.add_middleware(CrowdShield, at_once=limits.at_once, waiting=limits.waiting, patience_s=limits.patience_s)
+    app.add_middleware(
+        Identifier, access=access, required=required, identify=identify, https=https, callers=callers, clock=clock
+    )
+    app.add_middleware(
+        CrowdShield, at_once=limits.at_once, waiting=limits.waiting, patience_s=limits.patience_s, callers=callers,
+        shares=shares and identify is None, clock=clock,
+    )  # fmt: skip
     app.add_middleware(AddressShield, throttle=Throttle(*limits.address), clock=clock)
     app.add_middleware(HostShield, hosts=hosts)
     made = app.build_middleware_stack
@@ -83,14 +93,16 @@ class HeaderShield:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        is_kept = not path_of(scope).startswith("/api")
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)  # a route may be stricter
-                if path_of(scope).startswith("/api"):
-                    headers["Cache-Control"] = "no-store"
+                given = [(name, value) for name, value in message["headers"] if is_kept or name != b"cache-control"]
+                names = {name for name, _ in given}
+                given += [added for added in _ADDED if added[0] not in names]  # a route may be stricter
+                if not is_kept:
+                    given.append((b"cache-control", b"no-store"))
+                message["headers"] = given
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
@@ -105,8 +117,8 @@ class HostShield:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and ANY_HOST not in self._hosts:
-            given = Headers(scope=scope).getlist("host")
-            if len(given) != 1 or _bare(given[0]) not in self._hosts:
+            given = [value for name, value in scope["headers"] if name == b"host"]
+            if len(given) != 1 or _bare(given[0].decode("latin-1")) not in self._hosts:
                 said = "the server is not known by this name; name it when it is started: --allow-host"
                 await answer(400, "unknown_host", said)(scope, receive, send)
                 return
