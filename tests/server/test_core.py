@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import signal
 import socket
+from contextlib import suppress
 from importlib import import_module
 from inspect import signature
+from urllib.parse import urlsplit
 
 import pytest
 from fastapi import FastAPI
@@ -23,10 +27,11 @@ from holdfast.server.live import KEPT, Live
 from holdfast.server.problems import ProblemError
 from holdfast.server.routes import RESOURCES
 from holdfast.server.routing import RIGHT, Asking, Routes
-from holdfast.server.run import listen, server, url_of
+from holdfast.server.run import listen, serve, server, url_of
 from holdfast.server.shapes import Body
 from holdfast.telemetry.events import CallCompleted, CircuitStateChanged
 from tests.server.clients import API, app_of, client_of, holding
+from tests.server.running import server_of
 
 
 def test_every_route_below_the_api_names_a_right_or_says_that_it_needs_none(hold):
@@ -377,6 +382,43 @@ def test_an_answer_in_two_parts_does_not_wait_for_the_first_to_be_acknowledged()
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_head_without_an_end_is_not_read_for_ever(hold):
+    with server_of(hold) as url, socket.create_connection(("127.0.0.1", urlsplit(url).port), timeout=30) as client:
+        client.sendall(b"GET /api/v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: ")
+        with suppress(ConnectionError):  # the server may close while there is more to send
+            for _ in range(64):
+                client.sendall(b"x" * (1 << 14))
+        with suppress(ConnectionError):
+            assert client.recv(1 << 14).startswith(b"HTTP/1.1 400 ")
+
+
+def test_long_bodies_and_many_requests_are_no_long_head(hold):
+    with server_of(hold) as url, socket.create_connection(("127.0.0.1", urlsplit(url).port), timeout=30) as client:
+        answers = client.makefile("rb")
+        for size in (0, 3 << 16, 0):
+            head = f"POST /api/v1/session HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {size}\r\n\r\n"
+            client.sendall(head.encode() + b"x" * size)
+            length = 0
+            assert answers.readline().startswith(b"HTTP/1.1 4")
+            while (line := answers.readline()) != b"\r\n":
+                name, _, value = line.partition(b":")
+                length = int(value) if name.lower() == b"content-length" else length
+            answers.read(length)
+
+
+def test_while_it_serves_the_collector_does_not_look_at_what_was_there_before(hold):
+    frozen: list[int] = []
+
+    def told(url: str) -> None:
+        frozen.append(gc.get_freeze_count())
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        serve(hold, port=0, told=told)
+    assert frozen[0] > 10_000
+    assert gc.get_freeze_count() == 0
 
 
 def test_the_reason_of_any_body_is_taken():
