@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Table, machine, markdown_table
-from benchmarks.server.rows import GROUPS
-from benchmarks.server.run import CONNECTIONS, Results, ServerWish, Traffic
+from benchmarks.server.rows import FLOODS, GROUPS, OPERATORS
+from benchmarks.server.run import CONNECTIONS, HEALTH, TOKENS, Results, ServerWish, Traffic
 from benchmarks.server.setup import TITLES
 from benchmarks.store.report import BAR, Drawn, Target
 
@@ -18,6 +18,10 @@ READS = ("figure", *TITLES.values())
 REPLAYS = ("store", "letters", "done at the kill", "resolved", "replayed twice", "seconds")
 SOON_MS = 250.0
 """What a probe may take, 95 times of 100, while far more is asked of the server than it can do."""
+OPERATOR_MS = 500.0
+"""What an operator's page may take meanwhile. Up to a second people go on thinking of what they do; half of it is the
+server's, the other half the network's and the browser's.
+"""
 
 
 def percentile(sorted_times: Sequence[float], share: float) -> float:
@@ -38,9 +42,9 @@ def asked(results: Results, group: str) -> Drawn:
     return ASKED, table
 
 
-def reads(results: Results) -> Drawn:
+def reads(results: Results, flood: str) -> Drawn:
     """What became of very many requests, a column for each store."""
-    columns = {store: dict(_told(results.traffic[store])) for store in TITLES if store in results.traffic}
+    columns = {store: dict(_told(one)) for store in TITLES if (one := results.traffic.get((flood, store)))}
     names = dict.fromkeys(name for told in columns.values() for name in told)
     return READS, [[name, *(columns.get(store, {}).get(name, "") for store in TITLES)] for name in names]
 
@@ -51,9 +55,10 @@ def _told(one: Traffic) -> Iterator[tuple[str, str]]:
         yield f"{status}, a second", f"{len(times) / one.took_s:,.0f}"
         yield f"{status}, p50 / p95 / longest, ms", _spread(times)
     yield "without an answer", f"{one.unanswered + one.broken:,}"
-    for name, times in one.probes.items():
-        yield f"{name} meanwhile, p50 / p95 / longest, ms", _spread(sorted(times))
-        yield f"{name} meanwhile, refused", f"{one.refused_probes.get(name, 0):,} of {len(times):,}"
+    for name, times in one.meanwhile.items():
+        whose = name if name == HEALTH else f"the operator's {name.removeprefix('a ')}"
+        yield f"{whose}, p50 / p95 / longest, ms", _spread(sorted(times))
+        yield f"{whose}, refused", f"{one.refused.get(name, 0):,} of {len(times):,}"
     yield "the server's share of a core", f"{one.server_cpu:.2f}"
     yield "the readers' share of a core", f"{one.client_cpu:.2f}"
 
@@ -93,14 +98,21 @@ def _pages(results: Results) -> Iterator[Target]:
 
 
 def _crowds(results: Results) -> Iterator[Target]:
-    for store, one in results.traffic.items():
-        times = sorted(one.probes["/health"])
-        p95 = percentile(times, 0.95) if times else float("inf")
+    for (flood, store), one in results.traffic.items():
+        group, title = f"reads, {flood}", TITLES[store]
+        health = _p95(one.meanwhile[HEALTH])
+        yield Target(group, title, "/health, p95 ms", f"≤ {SOON_MS:g}", f"{health:.0f}", health <= SOON_MS)
+        name, p95 = max(((name, _p95(one.meanwhile[name])) for name in OPERATORS), key=lambda found: found[1])
+        what = f"the operator's pages, p95 ms; longest: {name}"
+        yield Target(group, title, what, f"≤ {OPERATOR_MS:g}", f"{p95:.0f}", p95 <= OPERATOR_MS)
+        refused = sum(one.refused.values())
+        yield Target(group, title, "refused to the operator or the probe", "0", f"{refused:,}", refused == 0)
         lost = one.unanswered + one.broken
-        yield Target(
-            "reads", TITLES[store], "/health meanwhile, p95 ms", f"≤ {SOON_MS:g}", f"{p95:.0f}", p95 <= SOON_MS
-        )
-        yield Target("reads", TITLES[store], "requests without an answer", "0", f"{lost:,}", lost == 0)
+        yield Target(group, title, "requests without an answer", "0", f"{lost:,}", lost == 0)
+
+
+def _p95(times: Sequence[float]) -> float:
+    return percentile(sorted(times), 0.95) if times else float("inf")
 
 
 def _operations(results: Results) -> Iterator[Target]:
@@ -112,7 +124,7 @@ def _operations(results: Results) -> Iterator[Target]:
 def tables(results: Results) -> dict[str, Drawn]:
     return {
         **{group: asked(results, group) for group in GROUPS},
-        "reads": reads(results),
+        **{f"reads_{flood}": reads(results, flood) for flood in FLOODS},
         "replays": replays(results),
         "bar": (BAR, [target.cells for target in bar(results)]),
     }
@@ -122,7 +134,7 @@ def raw(results: Results) -> dict[str, Any]:
     """Every figure, for programs."""
     return {
         "ms": {" on ".join(case): times for case, times in results.figures.items()},
-        "traffic": {store: vars(one) for store, one in results.traffic.items()},
+        "traffic": {" on ".join(case): vars(one) for case, one in results.traffic.items()},
         "replayed": {store: vars(one) for store, one in results.replayed.items()},
         "complaints": results.complaints,
         "took": results.took,
@@ -145,7 +157,10 @@ def page(results: Results, wish: ServerWish) -> str:
         rate=f"{wish.rate:,}",
         load_s=f"{wish.load_s:g}",
         connections=CONNECTIONS,
+        tokens=TOKENS,
+        each=f"{wish.rate // TOKENS:,}",
         soon=f"{SOON_MS:g}",
+        operator=f"{OPERATOR_MS:g}",
         verdict=f"{sum(row[-1] == 'met' for row in judged)} of the {len(judged)} targets below are met.",
         trouble="\n".join(f"- {line}" for line in results.complaints or ["None."]),
         **{name: _drawn(*table) for name, table in drawn.items()},

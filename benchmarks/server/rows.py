@@ -232,3 +232,31 @@ MIX: Final = (
 )  # fmt: skip
 """What the many readers ask for, by turns."""
 BY_KEY: Final = {row.key: row for row in ROWS}
+OPERATORS: Final = {
+    "/overview": "/api/v1/overview",
+    "a page of letters": "/api/v1/letters?status=pending",
+    "a letter": "/api/v1/letters/{record}",
+    "/breakers": "/api/v1/breakers",
+}
+"""What an operator looks at meanwhile, each once a second."""
+
+
+def same(setup: Setup) -> tuple[str, ...]:
+    """Some thirty pages that everybody asks for."""
+    return tuple(dict.fromkeys(BY_KEY[key].address(setup, number) for number in range(4) for key in MIX))
+
+
+def different(setup: Setup) -> tuple[str, ...]:
+    """Pages of letters, entries by their id, and events, of which no two are the same."""
+    made = []
+    for number in range(700):
+        at = 60 + _some(setup, number) % (setup.rows - 60)
+        made += [
+            f"/api/v1/letters?{urlencode({'after': setup.cursor(at)})}",
+            f"/api/v1/outbox/{setup.uuid(at)}",
+            f"/api/v1/audit?{urlencode({'after': setup.timed_cursor(at)})}",
+        ]
+    return tuple(made)
+
+
+FLOODS: Final = {"same": same, "different": different}

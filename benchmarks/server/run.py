@@ -2,31 +2,36 @@
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from threading import Event, Thread
 from time import perf_counter
 from typing import Any
 
 from benchmarks.run import HERE
-from benchmarks.server.rows import BY_KEY, MIX, ROWS
+from benchmarks.server.rows import FLOODS, OPERATORS, ROWS
 from benchmarks.server.served import Client, Served, serving
 from benchmarks.server.setup import BULK_DOMAIN, TITLES, Setup
 from benchmarks.server.traffic import Order
 from benchmarks.store.run import Progress, Wish, start_postgres
+from holdfast.app import Holdfast
 
-PROBES = {"/health": "/api/v1/health", "/overview": "/api/v1/overview"}
-PROBE_EVERY_S = 0.02
+HEALTH = "/health"
+HEALTH_EVERY_S = 0.02
 CONNECTIONS = 256
+TOKENS = 10
+"""Programs that read, each with a token of its own: 200 reads a second are what each of them may ask for."""
 WARMING = 2
 
 
@@ -46,7 +51,9 @@ class ServerWish(Wish):
 
 @dataclass
 class Traffic:
-    """What became of very many requests: latencies in milliseconds by status, from when each was due."""
+    """What became of very many requests: latencies in milliseconds by status, from when each was due; and what others
+    saw meanwhile: milliseconds and refusals by what they asked for.
+    """
 
     sent: int
     took_s: float
@@ -55,8 +62,8 @@ class Traffic:
     broken: int
     client_cpu: float
     server_cpu: float
-    probes: dict[str, list[float]]
-    refused_probes: dict[str, int]
+    meanwhile: dict[str, list[float]]
+    refused: dict[str, int]
 
 
 @dataclass
@@ -78,7 +85,7 @@ class Results:
 
     figures: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     found: dict[tuple[str, str], float] = field(default_factory=dict)
-    traffic: dict[str, Traffic] = field(default_factory=dict)
+    traffic: dict[tuple[str, str], Traffic] = field(default_factory=dict)
     replayed: dict[str, Replayed] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
     servers: dict[str, str] = field(default_factory=dict)
@@ -133,27 +140,52 @@ def ask(client: Client, setup: Setup, store: str, wish: ServerWish, progress: Pr
                 results.complaints.append(f"{row.key} on {store} found nothing, and should have")
 
 
-def flood(served: Served, setup: Setup, wish: ServerWish) -> Traffic:
-    """Readers in a process of their own, while others look in now and then."""
-    paths = tuple(BY_KEY[key].address(setup, number) for number in range(4) for key in MIX)
-    order = Order(served.host, served.port, paths, wish.rate, wish.load_s, CONNECTIONS)
-    stop, seen = Event(), {name: [0.0][:0] for name in PROBES}
+@dataclass(frozen=True)
+class Accounts:
+    """Tokens of programs, and the cookie of an operator who has signed in."""
+
+    tokens: tuple[str, ...]
+    cookie: str
+
+
+def accounts(url: str) -> Accounts:
+    """From now on everybody has to say who they are."""
+    with Holdfast(url, background=False) as hold:
+        tokens = tuple(hold.access.create_token(f"reader {at}", role="viewer")[1] for at in range(TOKENS))
+        hold.access.add_user("operator", secrets.token_urlsafe(), "operator")
+        return Accounts(tokens, hold.access.begin_session("operator")[0])
+
+
+def flood(served: Served, paths: tuple[str, ...], setup: Setup, known: Accounts, wish: ServerWish) -> Traffic:
+    """Readers in a process of their own, while an operator works and somebody asks for the server's health."""
+    order = Order(served.host, served.port, paths, wish.rate, wish.load_s, CONNECTIONS, known.tokens)
+    stop = Event()
+    seen: dict[str, list[float]] = {name: [] for name in (HEALTH, *OPERATORS)}
     refused: Counter[str] = Counter()
 
-    def look(name: str, address: str) -> None:
-        client = Client(served)
-        while not stop.wait(PROBE_EVERY_S):
-            took, status, _ = client.ask(address)
+    def look(client: Client, every_s: float, wanted: Mapping[str, str]) -> None:
+        for at, name in enumerate(cycle(wanted)):
+            if stop.wait(every_s):
+                return
+            took, status, _ = client.ask(wanted[name].format(record=setup.record(1 + at % setup.rows)))
             seen[name].append(took)
             refused[name] += status != 200
 
-    watchers = [Thread(target=look, args=probe) for probe in PROBES.items()]
+    operator = Client(served, known.cookie)
+    for address in OPERATORS.values():  # what a server does once is done
+        operator.ask(address.format(record=setup.record(1)))
+    watchers = [
+        Thread(target=look, args=(Client(served), HEALTH_EVERY_S, {HEALTH: "/api/v1/health"})),
+        Thread(target=look, args=(operator, 1 / len(OPERATORS), OPERATORS)),
+    ]
     cpu, began = served.cpu_s(), perf_counter()
     for watcher in watchers:
         watcher.start()
-    command = [sys.executable, "-m", "benchmarks.server.traffic", order.to_json()]
+    command = [sys.executable, "-m", "benchmarks.server.traffic"]
     try:
-        done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, cwd=HERE.parent, input=order.to_json(), capture_output=True, text=True, check=True
+        )
     finally:
         stop.set()
         for watcher in watchers:
@@ -219,9 +251,11 @@ def run(wish: ServerWish, progress: Progress) -> Results:
                 client = Client(served)
                 with timed("asking"):
                     ask(client, setup, store, wish, progress, results)
-                progress(0, 1, ("reads", TITLES[store], f"{wish.rate:,} a second"))
-                with timed("reads"):
-                    results.traffic[store] = flood(served, setup, wish)
+            known = accounts(setup.url(store))
+            for name, paths in FLOODS.items():
+                progress(0, 1, ("reads", TITLES[store], f"{wish.rate:,} a second, {name}"))
+                with timed("reads"), serving(setup.url(store)) as served:
+                    results.traffic[name, store] = flood(served, paths(setup), setup, known, wish)
             progress(0, 1, ("bulk", TITLES[store], f"{wish.bulk:,} letters"))
             with timed("bulk"):
                 results.replayed[store] = replay(setup, store)

@@ -51,15 +51,16 @@ def serving(url: str) -> Iterator[Served]:
 
 
 class Client:
-    """One connection that is kept."""
+    """One connection that is kept. `cookie` is that of a session."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, cookie: str | None = None) -> None:
         self._connection = http.client.HTTPConnection(served.host, served.port, timeout=60)
+        self._headers = {} if cookie is None else {"Cookie": f"holdfast={cookie}"}
 
     def ask(self, address: str) -> tuple[float, int, bytes]:
         """Milliseconds until the whole answer was there, its status, and the answer."""
         began = perf_counter()
-        self._connection.request("GET", address)
+        self._connection.request("GET", address, headers=self._headers)
         answer = self._connection.getresponse()
         body = answer.read()
         return (perf_counter() - began) * 1e3, answer.status, body

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.server.traffic ORDER`: many readers at once, each asking again when its time has come.
+"""`python -m benchmarks.server.traffic < ORDER`: many readers at once, each asking again when its time has come.
 
 Requests are due at a rate, whether or not those before them were answered, and a latency begins when its request was
 due: an answer that comes late makes those behind it late too. What it did is one line of JSON.
@@ -10,6 +10,7 @@ import resource
 import sys
 from collections import deque
 from dataclasses import asdict, dataclass
+from random import Random
 from time import perf_counter
 from typing import Any, Self
 
@@ -20,7 +21,9 @@ TICK_S = 0.001
 
 @dataclass(frozen=True)
 class Order:
-    """Ask for `paths` by turns, `rate` times in a second for `seconds`, over at most so many connections."""
+    """Ask for `paths`, `rate` times in a second for `seconds`, over at most so many connections. Each is asked for with
+    each of the tokens, in an order that is the same in every run.
+    """
 
     host: str
     port: int
@@ -28,6 +31,7 @@ class Order:
     rate: int
     seconds: float
     connections: int
+    tokens: tuple[str, ...]
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -74,10 +78,13 @@ class Crowd:
 
     def __init__(self, order: Order) -> None:
         self._order = order
+        head = f"Host: {order.host}\r\nAccept: application/json"
         self._requests = [
-            f"GET {path} HTTP/1.1\r\nHost: {order.host}\r\nAccept: application/json\r\n\r\n".encode()
+            f"GET {path} HTTP/1.1\r\n{head}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
             for path in order.paths
+            for token in order.tokens
         ]
+        Random(8400).shuffle(self._requests)
         self._idle: list[Reader] = []
         self._open = 0
         self._late: deque[tuple[bytes, float]] = deque()
@@ -138,4 +145,4 @@ class Crowd:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(Crowd(Order.from_json(sys.argv[1])).run())), flush=True)
+    print(json.dumps(asyncio.run(Crowd(Order.from_json(sys.stdin.read())).run())), flush=True)
