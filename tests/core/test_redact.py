@@ -163,6 +163,11 @@ def test_secret_names_are_recognised(name):
     assert is_secret_key(name)
 
 
+def test_a_name_that_is_longer_than_any_is_looked_at_too():
+    assert is_secret_key("x" * 1_000 + "_password")
+    assert not is_secret_key("x" * 1_000)
+
+
 @pytest.mark.parametrize("name", ["user", "author", "spin", "key", "compass", "opinion", "host"])
 def test_ordinary_names_are_not(name):
     assert not is_secret_key(name)

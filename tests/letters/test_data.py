@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.letters.data import FailedOperationData, letter_of, record_of
+from holdfast.letters.data import FailedOperationData, letter_of, read_whole, record_of
 from holdfast.letters.draft import draft
 from holdfast.machine.dead_letter import LetterRecord
 
@@ -43,6 +43,19 @@ def test_an_unread_letter_equals_one_that_was_made_by_hand() -> None:
 def test_each_field_can_be_the_first_to_be_read(name: str) -> None:
     kept = record()
     assert getattr(letter_of(kept), name) == getattr(replace(made_by_hand(), id=kept.id), name)
+
+
+def test_a_letter_that_is_read_at_once_is_like_one_that_is_read_field_by_field() -> None:
+    kept = record()
+    letter = letter_of(kept)
+    letter.status = "mine"
+    letter.metadata["seen"] = True
+    whole = read_whole(letter)
+    assert whole is letter
+    assert {field.name for field in fields(letter)} <= vars(letter).keys()
+    expected = replace(made_by_hand(), id=kept.id, status="mine", metadata={"source": "shop", "seen": True})
+    assert letter == expected
+    assert read_whole(made_by_hand()).domain == "payments"
 
 
 def test_what_was_set_before_anything_was_read_stays() -> None:

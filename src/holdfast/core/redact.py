@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
 MASK: Final = "***"
 _DEEPEST: Final = 20
+_LONGEST_NAME: Final = 100
 
 _SECRET_KEY: Final = re.compile(
     r"pass(?:word|wd|phrase|code)|pwd|secret|token|credential|signature|authorization|cookie|jwt"
@@ -78,6 +80,12 @@ def redact_value(value: Any, limit: int | None = 500) -> Any:
 
 def is_secret_key(name: str) -> bool:
     """Whether a field of this name is to be masked whatever it holds."""
+    # Names come again with every letter and every entry; what is longer than any name is not remembered.
+    return _is_secret(name) if len(name) <= _LONGEST_NAME else _SECRET_KEY.search(name) is not None
+
+
+@lru_cache(maxsize=4096)
+def _is_secret(name: str) -> bool:
     return _SECRET_KEY.search(name) is not None
 
 

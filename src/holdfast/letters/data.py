@@ -253,6 +253,17 @@ def record_of(letter: FailedOperationData) -> LetterRecord | None:
     return record
 
 
+def read_whole(letter: FailedOperationData) -> FailedOperationData:
+    """The letter, with nothing left that is read when it is asked for: at once that takes half the time."""
+    own = letter.__dict__
+    if (record := own.get("_record")) is not None:
+        letter.__dict__ = {
+            **_columns(record), **_times(record), **_made(record), **_people(record), **_payload(record),
+            **_metadata(record), **own,
+        }  # fmt: skip
+    return letter
+
+
 def may_hold(letter: FailedOperationData, column: str, key: str) -> bool:
     """Whether the JSON in a column of the letter's record can hold the key: seen in the text, without reading it."""
     record: LetterRecord | None = letter.__dict__.get("_record")

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from holdfast.letters.bulk import BulkProgress
-from holdfast.letters.data import FailedOperationData, ReplayAttempt
+from holdfast.letters.data import FailedOperationData, ReplayAttempt, read_whole
 from holdfast.views.plain import masked, plain
 
 PAYLOADS: Final = ("entity_refs", "request_data", "snapshot_data", "response_data", "metadata")
@@ -17,10 +17,13 @@ def letter_document(letter: FailedOperationData, *, reveal: bool = False) -> dic
     """The letter, with its cursor; `reveal` leaves it as it was kept. The token of an attempt, with which it could be
     settled, is not in it.
     """
-    shown: dict[str, Any] = plain(letter)
+    shown: dict[str, Any] = plain(read_whole(letter))
     del shown["attempt_token"]
     shown["cursor"] = letter.cursor
-    return shown if reveal else {**shown, **{name: masked(shown[name]) for name in PAYLOADS}}
+    if not reveal:
+        for name in PAYLOADS:
+            shown[name] = masked(shown[name])
+    return shown
 
 
 def attempt_document(attempt: ReplayAttempt) -> dict[str, Any]:

@@ -17,7 +17,8 @@ _AS_IT_IS: Final = frozenset({str, int, float, bool, type(None)})
 
 def iso(at: datetime) -> str:
     """`2026-01-31T12:00:00.000000Z`: of one width, so that texts sort as times do."""
-    return at.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+    at = at if at.tzinfo is UTC else at.astimezone(UTC)
+    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def plain(value: Any) -> Any:
@@ -25,6 +26,10 @@ def plain(value: Any) -> Any:
     kind = type(value)
     if kind in _AS_IT_IS:
         return value
+    if kind is dict:
+        return {str(key): item if type(item) in _AS_IT_IS else plain(item) for key, item in value.items()}
+    if kind is datetime:
+        return iso(value)
     # Most values are: so they are looked at where they are met, and not by a call for each.
     if (names := _field_names(kind)) is not None:  # type: ignore[arg-type]  # mypy takes a class for unhashable
         return {name: item if type(item := getattr(value, name)) in _AS_IT_IS else plain(item) for name in names}
@@ -45,9 +50,10 @@ def masked(value: Any) -> Any:
     """Nested data with what secret-sounding keys name masked: also where a program filed it unmasked."""
     if isinstance(value, dict):
         return {
-            key: MASK if item is not None and isinstance(key, str) and is_secret_key(key) else masked(item)
+            key: MASK if item is not None and isinstance(key, str) and is_secret_key(key)
+            else item if type(item) in _AS_IT_IS else masked(item)
             for key, item in value.items()
-        }
+        }  # fmt: skip
     return [masked(item) for item in value] if isinstance(value, list) else value
 
 
