@@ -17,7 +17,8 @@ from holdfast.backends.sql.postgres import PostgresDatabase
 from holdfast.backends.sql.reading import Question
 from holdfast.backends.sql.store import SqlStore
 from holdfast.backends.sql.where import ask
-from holdfast.store.port import Insert
+from holdfast.errors import Conflict
+from holdfast.store.port import Delete, Insert, Swap
 from holdfast.store.query import Condition, Cursor, Where, among, equal, outside
 from holdfast.store.record import Index, Kind, evolve
 from tests.services.postgres import server
@@ -205,8 +206,42 @@ def test_a_change_of_a_record_with_an_id_of_its_own_is_fenced_by_its_version_alo
         write.one.sql
         == "UPDATE holdfast_job SET version=?, due_at=?, state=? WHERE holdfast_job.id = ? AND holdfast_job.version = ?"
     )
-    assert values == [2, None, "done", "a", 1]
+    assert [*values] == [2, None, "done", "a", 1]
     assert "a long story" in swap_step(Plans(JOB, Sqlite()), old, new)[1]
+
+
+def test_changes_of_the_same_fields_are_the_same_statement() -> None:
+    for kind in (JOB, Kind("job", Job, fresh_ids=True)):
+        plans = Plans(kind, Sqlite())
+        one, other = Job("a", 1, 5, "new", "l1", 1, None, "b"), Job("c", 7, 5, "old", "l1", 1, None, "b")
+        first, _ = swap_step(plans, one, evolve(one, state="done"))
+        second, values = swap_step(plans, other, evolve(other, state="lost"))
+        assert first is second
+        assert [*values][:4] == [8, "lost", "c", 7]
+        third, values = swap_step(plans, other, evolve(other, lane="l2"))
+        assert third is not first
+        assert [*values][:4] == [8, "l2", "c", 7]
+
+
+def test_whatever_is_changed_the_record_is_as_it_was_asked_for(sqlite: SqlStore, postgres: SqlStore) -> None:
+    for store in (sqlite, postgres):
+        before = Job("changing", 1, 5, "new", "l1", 1 << 40, None, "story")
+        store.commit([Insert(JOB, before)])
+        for after in (
+            evolve(before, state="done"),
+            evolve(before, state="".join(("do", "ne"))),  # the same in another object
+            evolve(before, body="long" * 1000),
+            evolve(before, state="new", body="long" * 1000),  # a long text stays
+            evolve(before, due_at=None, lane="l2"),
+            before,
+        ):
+            after = after._replace(version=before.version + 1)
+            store.commit([Swap(JOB, before, after)])
+            assert store.get(JOB, [before.id]) == [after]
+            with pytest.raises(Conflict):
+                store.commit([Swap(JOB, before, after)])
+            before = after
+        store.commit([Delete(JOB, before)])
 
 
 def test_statements_that_nobody_uses_again_do_not_pile_up(sqlite: SqlStore) -> None:

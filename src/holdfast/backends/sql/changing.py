@@ -8,8 +8,9 @@ from operator import is_not, itemgetter
 from typing import Any, Final
 
 from holdfast.backends.sql.database import Step
-from holdfast.backends.sql.plans import Plans, Write
+from holdfast.backends.sql.plans import Form, Plans, Write
 
+MOST_FORMS: Final = 256
 LONG: Final = 1000  # characters; about where PostgreSQL begins to keep texts outside of their row
 
 
@@ -22,9 +23,42 @@ def changed_places(plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> tupl
 
 def swap_step(plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> tuple[Write, Sequence[Any]]:
     """How to put `new` in the place of `old` by writing what changes. It may fail for a record that was made anew."""
-    changed = changed_places(plans, old, new)
+    # To write a field that says the same in another object does no harm.
+    other = tuple(compress(plans.places, map(is_not, old, new)))
+    form = plans.forms.get(other)
+    if form is None:
+        form = _form(plans, other, changed_places(plans, old, new))
+    write, written, texts, kept = form
+    for at in texts:
+        if len(new[at] or "") > LONG:
+            return _long_step(plans, old, new)
+    return write, (*written(new), old[1]) if kept is None else (*written(new), old[1], *kept(new))
+
+
+def _form(plans: Plans, other: tuple[int, ...], changed: tuple[int, ...]) -> Form:
+    """The way of writing these fields, for all that differ where `other` says."""
+    changed = tuple(sorted({*other, *changed} - {0}))
     if plans.kind.fresh_ids:
-        return plans.swap(changed), [*[new[at] for at in changed], *old[:2]]
+        form = Form(plans.swap(changed), itemgetter(*changed, 0), (), None)
+    else:
+        kept = plans.others(changed, ())
+        texts = tuple([at for at in plans.long_texts if at not in changed])
+        form = Form(plans.swap(changed, kept), itemgetter(*changed, 0), texts, _getter(kept))
+    if len(plans.forms) >= MOST_FORMS:
+        plans.forms.clear()
+    plans.forms[other] = form
+    return form
+
+
+def _getter(places: tuple[int, ...]) -> Callable[[Any], Sequence[Any]] | None:
+    if len(places) < 2:
+        return (lambda row: [row[at] for at in places]) if places else None
+    return itemgetter(*places)
+
+
+def _long_step(plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> tuple[Write, Sequence[Any]]:
+    """The same where a text that is kept is long: its length is compared."""
+    changed = changed_places(plans, old, new)
     long = tuple([at for at in plans.long_texts if len(new[at] or "") > LONG and at not in changed])
     kept = plans.others(changed, long)
     row = [new[at] for at in changed]

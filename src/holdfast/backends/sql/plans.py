@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
@@ -110,6 +110,16 @@ class Write:
         return Statement(expression, self._dialect)
 
 
+class Form(NamedTuple):
+    """A swap of the same fields, again and again. `written` gives their new values and the id, `kept` those of the
+    fields that are compared; `texts` are the places of texts among these that may be too long for that."""
+
+    write: Write
+    written: Callable[[Any], Any]
+    texts: tuple[int, ...]
+    kept: Callable[[Any], Any] | None
+
+
 class Plans:
     """The statements of one kind in one dialect."""
 
@@ -126,6 +136,8 @@ class Plans:
         )
         """The positions of fields that may hold much."""
         self._kept: dict[Hashable, Any] = {}
+        self.forms: dict[tuple[int, ...], Form] = {}
+        """By the fields that are other objects than before."""
 
     def _keep(self, key: Hashable, make: Callable[[], Made]) -> Made:
         found = self._kept.get(key)

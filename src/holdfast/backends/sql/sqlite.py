@@ -301,7 +301,7 @@ def _make(connection: sqlite3.Connection, statement: Statement, rows: list[Any])
     try:
         if len(rows) == 1:
             return connection.execute(statement.sql, statement.arrange(rows[0])).rowcount
-        return connection.executemany(statement.sql, map(statement.arrange, rows)).rowcount
+        return connection.executemany(statement.sql, statement.arranged(rows)).rowcount
     except sqlite3.IntegrityError as error:
         raise _integrity(error) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, LiteralString, cast
 
 import sqlalchemy as sa
@@ -38,6 +38,11 @@ class Statement:
         if self._places is not None:
             return [values[at] for at in self._places]
         return values if len(values) == self._size else values[: self._size]
+
+    def arranged(self, rows: Sequence[Sequence[Any]]) -> Iterable[Sequence[Any]]:
+        """The same for rows that are alike."""
+        is_so = self._places is None and len(rows[0]) == self._size
+        return rows if is_so else map(self.arrange, rows)
 
     def named(self, values: Sequence[Any]) -> dict[str, Any]:
         """The values as SQLAlchemy wants them."""

@@ -93,10 +93,11 @@ class SqlStore:
             self._commit_again(changes, wake)
         if wake is not None:
             self._topics.call(wake)
-        for change in changes:
-            plans = self._known[change.kind.name]
-            if plans.counts_changes:
-                self._database.note_changes(plans, 1)
+        if self._database.dialect.counts_changes:
+            for change in changes:
+                plans = self._known[change.kind.name]
+                if plans.counts_changes:
+                    self._database.note_changes(plans, 1)
 
     def claim(
         self, kind: Kind[R], where: Where, decide: Callable[[R], R | None], *, by: str = "due_at", limit: int
@@ -229,21 +230,31 @@ class SqlStore:
         self._check_process()
         steps: list[Step] = []
         last: Write | None = None
+        rows: list[Any] = []
+        kind: Kind[Any] | None = None
         for change in changes:
-            write, row = self._step(change)
+            if change.kind is not kind:
+                kind = change.kind
+                plans = self._known.get(kind.name) or self._plans(kind)
+            if isinstance(change, Swap):
+                write, row = swap_step(plans, change.old, change.new)  # type: ignore[arg-type]  # NamedTuples
+            elif isinstance(change, Insert):
+                write, row = plans.insert, change.record  # type: ignore[assignment]  # a NamedTuple
+            else:
+                write, row = plans.delete, change.record[:2]  # type: ignore[index]  # a NamedTuple
             if write is not last:
-                steps.append(Step(write, []))
+                rows = []
+                steps.append(Step(write, rows))
                 last = write
-            steps[-1].rows.append(row)
+            rows.append(row)
         return steps
 
-    def _step(self, change: Change, *, whole: bool = False) -> tuple[Write, Sequence[Any]]:
-        plans = self._known.get(change.kind.name) or self._plans(change.kind)
+    def _whole_step(self, change: Change) -> tuple[Write, Sequence[Any]]:
+        plans = self._plans(change.kind)
+        if isinstance(change, Swap):
+            return whole_step(plans, change.old, change.new)  # type: ignore[arg-type]  # NamedTuples
         if isinstance(change, Insert):
             return plans.insert, change.record  # type: ignore[return-value]  # a NamedTuple
-        if isinstance(change, Swap):
-            step = whole_step if whole else swap_step
-            return step(plans, change.old, change.new)  # type: ignore[arg-type]  # NamedTuples
         return plans.delete, (change.record.id, change.record.version)
 
     def _commit_again(self, changes: Sequence[Change], wake: str | None) -> None:
@@ -256,7 +267,7 @@ class SqlStore:
         try:
             if not isinstance(changes[0], Swap) or changes[0].kind.fresh_ids:
                 raise Lost
-            write, row = self._step(changes[0], whole=True)
+            write, row = self._whole_step(changes[0])
             self._database.run([Step(write, [row])], wake)
         except Lost:
             raise conflict(changes, (0,)) from None
@@ -268,7 +279,7 @@ class SqlStore:
         """
         lost = []
         for at, change in enumerate(changes):
-            write, row = self._step(change, whole=True)
+            write, row = self._whole_step(change)
             try:
                 with link.savepoint():
                     if link.count(write.one, [_plain(value) for value in row]) != 1:
