@@ -264,6 +264,43 @@ def test_a_result_from_before_the_opening_is_ignored(clock: ManualClock) -> None
     assert circuit.state is OPEN
 
 
+def test_no_circuit_is_made_for_what_has_never_failed(clock: ManualClock) -> None:
+    factory = factory_of(clock)
+    for _ in range(20):
+        passage = factory.passage("w1", "http")
+        passage.settle(passage.admit(), None)
+    assert len(factory) == 0
+
+
+def test_a_circuit_counts_from_the_first_failure_on(clock: ManualClock) -> None:
+    factory = factory_of(clock)
+    for number in range(factory.config.failures_to_open):
+        assert factory.get_circuit("w1", "http").state is CLOSED if number else len(factory) == 0
+        passage = factory.passage("w1", "http")
+        passage.settle(passage.admit(), ValueError("no"))
+    assert factory.get_circuit("w1", "http").state is OPEN
+    with pytest.raises(TransientError, match="Circuit breaker open"):
+        factory.passage("w1", "http").admit()
+    factory.passage("w2", "http").admit()
+
+
+def test_calls_that_began_before_the_first_failure_count_until_the_circuit_opens(clock: ManualClock) -> None:
+    factory = factory_of(clock)
+    needed = factory.config.failures_to_open
+    begun = [factory.passage("w1", "http") for _ in range(needed + 1)]
+    permits = [passage.admit() for passage in begun]
+    for passage, permit in zip(begun[:needed], permits, strict=False):
+        passage.settle(permit, ValueError("no"))
+    circuit = factory.get_circuit("w1", "http")
+    assert circuit.state is OPEN
+    clock.advance(factory.config.circuit_cooldown_seconds)
+    probe = circuit.admit()
+    begun[-1].settle(permits[-1], ValueError("no"))  # of an earlier round: the probe decides
+    assert circuit.state is HALF_OPEN
+    circuit.settle(probe, None)
+    assert circuit.state is CLOSED
+
+
 def test_an_isolated_circuit_says_when_to_ask_again(clock: ManualClock) -> None:
     circuit = factory_of(clock).get_circuit("w1", "http")
     circuit.live.command("isolate")

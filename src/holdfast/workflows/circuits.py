@@ -24,6 +24,7 @@ from holdfast.machine.circuit import Permit, Refusal
 from holdfast.machine.trip import k_of_n
 from holdfast.telemetry.events import GuardEvent
 from holdfast.telemetry.hub import Hub, default_hub
+from holdfast.workflows.execution import TaskCircuit
 from holdfast.workflows.resilience import ResilienceConfig
 
 if TYPE_CHECKING:
@@ -134,6 +135,26 @@ class WorkflowCircuit:
         return error
 
 
+class _Untried:
+    """The circuit of calls of which none has failed. There is none yet: one that knows of successes only decides as one
+    that knows of nothing, for it opens by the failures among the last calls."""
+
+    __slots__ = ("_factory", "_key")
+
+    def __init__(self, factory: WorkflowCircuitFactory, workflow_id: str, task_type: str) -> None:
+        self._factory = factory
+        self._key = workflow_id, task_type
+
+    def admit(self) -> None:
+        """All may pass."""
+
+    def settle(self, permit: None, error: BaseException | None) -> None:
+        if error is not None:
+            circuit = self._factory.get_circuit(*self._key)
+            # Of an earlier round than any other, if it is open by now: then this call was let through before.
+            circuit.settle(Permit(circuit.live.gate), error)
+
+
 class WorkflowCircuitFactory:
     """Gives each task type of each workflow its circuit, the same one every time.
 
@@ -192,6 +213,13 @@ class WorkflowCircuitFactory:
             self._share(circuit)
             self._unshare(dropped)
         return circuit
+
+    def passage(self, workflow_id: str, task_type: str) -> TaskCircuit:
+        """The circuit as one call passes it: where none has failed so far, it is made by the first one that does."""
+        apart = self.config.circuit_scope == "workflow" and self._breakers is None
+        if apart and ("workflow", workflow_id, task_type) not in self._kept:
+            return _Untried(self, workflow_id, task_type)
+        return self.get_circuit(workflow_id, task_type)
 
     def keep(self, circuit: WorkflowCircuit) -> None:
         """Take back a circuit that was dropped while a call held it, and has opened since."""

@@ -153,7 +153,7 @@ class Shift:
         self.hands = Hands(
             self._settling, lambda call: reporter.traced(call, way_of(call, guard, transactions)), limits, clock=clock,
             crew=crew, began=reporter.began, troubled=self.trouble, interrupted=self._interrupted,
-            circuit_of=self._circuits.get_circuit,
+            circuit_of=self._circuits.passage,
         )  # fmt: skip
         self._cleaning = Cleaning(
             store, finalizers, owner=lambda: self.presence.id, caller=self.hands.caller,
