@@ -140,7 +140,7 @@ class Advance:
         stage = self.touch(ref)
         stage.outputs.update(outputs)
         stage.context.update(context)
-        if gates.choose(self, stage):
+        if gates.choose(self, stage) if stage.plan.rivals else stage.status not in COMPLETE:
             self.end_task(stage, status)
             self.after_task(stage)
         self.end_if_over()
@@ -377,8 +377,9 @@ class Advance:
         stage.started_at, stage.reason = self.now, None
         self.changed[plan.ref] = stage
         self.note("stage_started", plan.ref)
-        gates.announce(self, stage)
-        if not self._begin_children(stage, Owner.STAGE_BEFORE, Part.BEFORE):
+        if plan.watched_by or plan.peers:
+            gates.announce(self, stage)
+        if not plan.children or not self._begin_children(stage, Owner.STAGE_BEFORE, Part.BEFORE):
             self._begin_tasks(stage)
         if plan.limit_s is not None and stage.status not in COMPLETE:
             self.work.append(Work(plan.ref, 0, plan.limit_s, waits=True, what="limit"))
@@ -434,12 +435,13 @@ class Advance:
 
     def _close(self, stage: StageState) -> None:
         """A stage is over, and so is all that belongs to it."""
-        cut = self.close_tasks(stage)
-        if stage.plan.children or stage.spawned:
+        plan, cut = stage.plan, self.close_tasks(stage)
+        if plan.children or stage.spawned:
             self.close_parts(stage)
         if stage.finalizers:
             self._clean_up(stage, cut)
-        gates.announce(self, stage)
+        if plan.watched_by or plan.peers:
+            gates.announce(self, stage)
 
     def close_tasks(self, stage: StageState) -> int:
         """What has not been run of a stage that is over will not be. The position of what is under way, which counts
@@ -495,7 +497,10 @@ class Advance:
 
     def touch(self, ref: str) -> StageState:
         """A stage that is going to be changed."""
-        stage = self.changed[ref] = self.stage(ref)
+        try:
+            stage = self.changed[ref] = self._stages[ref]
+        except KeyError:
+            raise Missing(ref) from None
         return stage
 
     def note(self, kind: str, ref: str | None = None, **facts: Any) -> None:
@@ -520,7 +525,7 @@ class Advance:
 
     def end_tasks(self, stage: StageState) -> None:
         """All tasks of a stage are done."""
-        if not self._begin_children(stage, Owner.STAGE_AFTER, Part.AFTER):
+        if not stage.plan.children or not self._begin_children(stage, Owner.STAGE_AFTER, Part.AFTER):
             self._complete(stage, S.SUCCEEDED)
 
     def end_task(self, stage: StageState, status: WorkflowStatus) -> None:
@@ -555,21 +560,22 @@ class Advance:
 
     def _complete(self, stage: StageState, status: WorkflowStatus) -> None:
         """A stage has ended, with everything that belongs to it."""
+        plan = stage.plan
         if stage.flawed and status is S.SUCCEEDED:
             status = S.FAILED_CONTINUE
-        stage.status = moved("stage", stage.status, status, stage.plan.ref)
+        stage.status = moved("stage", stage.status, status, plan.ref)
         stage.ended_at = self.now
-        self.changed[stage.plan.ref] = stage
+        self.changed[plan.ref] = stage
         self.run.live -= 1
-        if status in CONTINUABLE and stage.plan.split is SplitType.OR:
+        if plan.split is SplitType.OR and status in CONTINUABLE:
             stage.activated = self.judge.branches(stage)
-        if stage.plan.limit_s is not None:
-            self.dropped.add(stage.plan.ref)
-        self.note("stage_ended", stage.plan.ref, status=status._value_)
+        if plan.limit_s is not None:
+            self.dropped.add(plan.ref)
+        self.note("stage_ended", plan.ref, status=status._value_)
         self._close(stage)
-        if status in CONTINUABLE:
+        if plan.cancel_region and status in CONTINUABLE:
             gates.clear_region(self, stage)
-        if stage.plan.join is JoinType.MULTI_MERGE and status in CONTINUABLE:
+        if plan.join is JoinType.MULTI_MERGE and status in CONTINUABLE:
             self._merge(stage)
         else:
             self._pass_on(stage)
@@ -587,7 +593,7 @@ class Advance:
             self._pass_on(stage)
 
     def _pass_on(self, stage: StageState) -> None:
-        if stage.plan.parent is None or instances.stands_alone(self, stage):
+        if stage.status in HALTED and (stage.plan.parent is None or instances.stands_alone(self, stage)):
             self.weigh(stage)
         self.tell(stage)
 

@@ -131,12 +131,17 @@ class _InlineAlarms(Alarms):
         self._timers = clock
 
     def watch(self, timed: Timed) -> bool:
-        self._timers.call_at(timed.at, lambda: self._ring(timed))
+        at = timed.at
+        self._timers.call_at(at, lambda: self._ring(timed, at))
         return True
 
-    def _ring(self, timed: Timed) -> None:
-        if not (timed.is_over or self._crew.is_closed):
-            timed.expire()
+    def _ring(self, timed: Timed, at: float) -> None:
+        if timed.is_over or self._crew.is_closed:
+            return
+        if timed.at > at:  # that of what has come in its place
+            self.watch(timed)
+        else:
+            timed.expire(timed.turn)
 
 
 def _nothing() -> None:

@@ -12,7 +12,7 @@ from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.workflows.compartment import Compartment
 from holdfast.workflows.crew import Crew
 from holdfast.workflows.execution import BulkheadLimits, ExecutionResult, TaskCircuit
-from holdfast.workflows.task_call import OnDone, TaskCall, work_of
+from holdfast.workflows.task_call import OnDone, TaskCall, Then, work_of
 from holdfast.workflows.threads import Alarms
 
 DEFAULT: Final = "default"
@@ -99,15 +99,17 @@ class TaskBulkheadManager:
         timeout: float | None = None,
         circuit: TaskCircuit | None = None,
         patient: bool = False,
+        then: Then | None = None,
     ) -> TaskCall:
         """Run a function and go on; `on_done` is called once with the result, when its slot is free again.
 
         It is called by whoever learns of the end, be it the thread that submits, and must be quick: the thread that
         ran the call takes the next one after it. The answer can be cancelled. With a circuit, the call asks it for a
         permit when it has a slot, so what a full bulkhead refuses never takes a probe. A `patient` one waits for a
-        thread of its type that is at work, and is to be hurried if that takes long.
+        thread of its type that is at work, and is to be hurried if that takes long. `then` is asked for another call
+        when this one has ended well, before its slot is free again.
         """
-        call = self._call(task_type, func, args, kwargs, timeout, on_done, circuit, patient)
+        call = self._call(task_type, func, args, kwargs, timeout, on_done, circuit, patient, then)
         if self._alarms.watch(call):
             call.enter()
         else:
@@ -184,13 +186,14 @@ class TaskBulkheadManager:
         on_done: OnDone,
         circuit: TaskCircuit | None,
         patient: bool = False,
+        then: Then | None = None,
     ) -> TaskCall:
         room = self._room(task_type)
         if timeout is None:
             timeout = room.limits.timeout_seconds
         else:
             check_seconds("timeout", timeout, f"leave it out for the {room.limits.timeout_seconds:g} s of its type")
-        return TaskCall(room, work_of(func, tuple(args), kwargs or {}), timeout, on_done, circuit, patient)
+        return TaskCall(room, work_of(func, tuple(args), kwargs or {}), timeout, on_done, circuit, patient, then)
 
     def _room(self, task_type: str) -> Compartment:
         room = self._rooms.get(task_type)

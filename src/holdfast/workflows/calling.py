@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -10,7 +11,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.core.backoff import Jitter
-from holdfast.core.context import current_context
+from holdfast.core.clock import Clock
+from holdfast.core.context import (
+    CONTEXT,
+    CURRENT,
+    LIMIT,
+    PARENT,
+    SOURCE,
+    ContextSource,
+    ResilienceContext,
+    context_of,
+)
+from holdfast.core.deadline import Deadline
 from holdfast.core.redact import redact
 from holdfast.errors import ConfigurationError, GuardRejected, TaskError, TaskTimeoutError
 from holdfast.letters.capture import IDEMPOTENCY_KEY
@@ -74,12 +86,55 @@ class TaskContext:
         self.registry.register(self.stage_id, name, args=args)
 
 
-_current: Final[ContextVar[TaskContext | None]] = ContextVar("holdfast_task", default=None)
+class Marks(ContextSource):
+    """What a call knows of itself. What its task, and guards below, see of that is made when one of them asks."""
+
+    __slots__ = ("_about", "_task", "cause", "clock", "key")
+
+    operation_key = ""
+    retry_domain = None
+    clock: Clock
+
+    def __init__(self, item: ItemRecord, task: str, key: str, cause: str, *about: Any) -> None:
+        self._about = (item, task, about)
+        self._task: TaskContext | None = None
+        self.key = key
+        self.cause = cause
+
+    @property
+    def task(self) -> TaskContext:
+        found = self._task
+        if found is None:
+            item, task, (patches, worker, registry) = self._about
+            found = self._task = TaskContext(
+                item.workflow, item.ref, task, item.attempt, self.key, patches, item.incarnation, worker, registry
+            )
+        return found
+
+    def context(self, deadline: Deadline) -> ResilienceContext:
+        return ResilienceContext("", deadline, properties={IDEMPOTENCY_KEY: self.key, CAUSATION: self.cause})
+
+    def announce(self) -> None:
+        """Let the task that is called from here on, in this context, and the guards that it meets know what it is."""
+        _current.set(self)
+        link = CURRENT.get()  # the one that bounds this call by its time limit
+        if link is None:
+            return
+        if link[CONTEXT] is None and link[PARENT] is None:
+            self.clock = link[SOURCE].clock
+            CURRENT.set([self, None, link[LIMIT], None])
+        elif (around := context_of(link)) is not None:
+            around.set(IDEMPOTENCY_KEY, self.key)
+            around.set(CAUSATION, self.cause)
+
+
+_current: Final[ContextVar[TaskContext | Marks | None]] = ContextVar("holdfast_task", default=None)
 
 
 def current_task() -> TaskContext | None:
     """The task of a workflow that is being run here, if there is one."""
-    return _current.get()
+    found = _current.get()
+    return found.task if isinstance(found, Marks) else found
 
 
 def be_task(context: TaskContext) -> None:
@@ -111,8 +166,8 @@ class Call:
     a task is tried again that has no policy."""
 
     __slots__ = (
-        "args", "began_at", "breed", "cause", "caused_by", "context", "cut_at", "cut_by", "is_settled", "item", "judge",
-        "key", "kwargs", "task", "ticket", "usual",
+        "_marks", "args", "began_at", "breed", "cause", "caused_by", "cut_at", "cut_by", "is_settled", "item", "judge",
+        "key", "kwargs", "task", "ticket", "turn", "usual",
     )  # fmt: skip
 
     def __init__(
@@ -144,13 +199,13 @@ class Call:
         self.kwargs = kwargs
         self.judge = judge
         self.breed = breed or _barren
-        self.context = TaskContext(
-            item.workflow, item.ref, task.name, item.attempt, key, patches, item.incarnation, worker, registry
-        )
+        self._marks = Marks(item, task.name, key, self.cause, patches, worker, registry)
         self.is_settled = False
         """Whether what follows from it is stored already, with what it wrote itself."""
         self.began_at = 0.0
         self.ticket: TaskCall | None = None
+        self.turn = 0
+        """Which of the calls of its ticket it is."""
         self.cut_by: str | None = None
         """Why nobody wants its result any more."""
         self.cut_at = 0.0
@@ -161,30 +216,43 @@ class Call:
         if self.task.is_async:
 
             async def acall() -> Any:
-                self._announce()
+                self._marks.announce()
                 began(self)
                 return self.bred(await function(*self.args, **self.kwargs))
 
             return acall
 
         def call() -> Any:
-            self._announce()
+            if self.cut_by is not None:  # while it was put in the place of another one
+                raise CancelledError(self.cut_by)
+            self._marks.announce()
             began(self)
             return self.bred(function(*self.args, **self.kwargs))
 
         return call
 
-    def _announce(self) -> None:
-        """Let the task, and the guards that it meets, know what it is."""
-        be_task(self.context)
-        around = current_context()
-        if around is not None:  # the one that bounds this call by its time limit
-            around.set(IDEMPOTENCY_KEY, self.context.idempotency_key)
-            around.set(CAUSATION, self.cause)
+    @property
+    def context(self) -> TaskContext:
+        """What the task is told of itself."""
+        return self._marks.task
+
+    @property
+    def idempotency_key(self) -> str:
+        return self._marks.key
 
     def bred(self, value: Any) -> Any:
         """The answer; a workflow that is asked for is made ready, where the time and errors of tasks are counted."""
-        return self.breed(value, self.context.idempotency_key) if isinstance(value, SubWorkflow) else value
+        return self.breed(value, self._marks.key) if isinstance(value, SubWorkflow) else value
+
+    def cut(self, reason: str, *, abandon: bool = False) -> None:
+        """Ask it to stop, if it has begun and has not ended."""
+        if self.ticket is not None:
+            self.ticket.cancel(reason, abandon=abandon, turn=self.turn)
+
+    def takes_the_place_of(self, other: Call) -> bool:
+        """Whether it can be made as the next one with the other's ticket: in a thread, with the same time limit."""
+        task = self.task
+        return not task.is_async and not self.is_late and task.timeout == other.task.timeout
 
     @property
     def is_late(self) -> bool:
@@ -208,6 +276,12 @@ class Call:
             settlement.act(step)
 
         return settlement._replace(act=act)
+
+    def ended_well(self, answer: Any, run_s: float) -> Settlement:
+        """The same for a call that has answered."""
+        if getattr(self.task, "paces_itself", False):
+            return self.ended(ExecutionResult(True, answer, run_s=run_s))
+        return self.returned(answer)
 
     def _ended(self, result: ExecutionResult) -> Settlement:
         error = result.error
@@ -245,7 +319,7 @@ class Call:
             pause_s: float | None = getattr(self.task, "pause_s", None)
             return Settlement(self.item, partial(_settle_result, self.item, value, self.usual, pause_s))
         left = {"result": plain(value, "result")}
-        return Settlement(self.item, lambda step: step.succeed(ref, left, {}))
+        return Settlement(self.item, partial(_succeed, ref, left))
 
     def raised(self, error: Exception) -> Settlement:
         """Try again, or give up."""
@@ -280,6 +354,10 @@ class Call:
 
 def _barren(request: SubWorkflow, key: str) -> Offspring:
     raise TaskError(f"nobody here can start workflow {request.name!r}")
+
+
+def _succeed(ref: str, left: dict[str, Any], step: Advance) -> None:
+    step.succeed(ref, left, {})
 
 
 def _spawn(ref: str, child: Offspring, step: Advance) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.clock import Clock
+from holdfast.core.context import Scope
 from holdfast.guard.bulkhead import Slots
 from holdfast.workflows.execution import Limits
 from holdfast.workflows.task_loop import TaskLoop
@@ -27,6 +28,8 @@ class Compartment:
         self.task_type = task_type
         self.limits = limits
         self.clock = clock
+        self.scope = Scope("", clock)
+        """Where calls come from that nothing is around."""
         self.loop = loop
         self.slots = Slots(limits.max_concurrent, limits.max_queue_size)
         self.threads = threads

@@ -32,7 +32,7 @@ def way_of(call: Call, guard_of: Callable[[str], Guard], transactions: Transacti
         return function
     guard = guard_of(task.guard)
     check_guard(task, guard)
-    return partial(_acalled if task.is_async else _called, guard, function, call.context.workflow_id)
+    return partial(_acalled if task.is_async else _called, guard, function, call.item.workflow)
 
 
 def check_guard(task: Doable, guard: Guard) -> None:

@@ -22,6 +22,7 @@ from holdfast.workflows.finalizing import FINALIZER_S, HOOKS, PREFIX, Caller
 from holdfast.workflows.records import ItemRecord
 from holdfast.workflows.resilience import DEFAULT_TYPE, BulkheadConfig, variable_name
 from holdfast.workflows.settling import Settling
+from holdfast.workflows.task_call import TaskCall, Turn
 from holdfast.workflows.threads import Unhurried
 
 Way = Callable[[Call], Callable[..., Any]]
@@ -112,6 +113,7 @@ class Hands:
         self._promised: Counter[str] = Counter()
         self._ready: dict[str, deque[Call]] = {}
         self._running: dict[tuple[str, int], Call] = {}
+        self._lanes: dict[str, Call] = {}
         self._broken: list[ItemRecord] = []
         self._pace: dict[str, float] = {}
         self._least: dict[str, float] = {}
@@ -167,7 +169,8 @@ class Hands:
                 if key not in self._held:
                     self._held[key] = item.type
                     self._count[item.type] += 1
-                    self._suspects[item.type] += self.suspicion(item)
+                    if item.crashes:
+                        self._suspects[item.type] += self.suspicion(item)
 
     @contextmanager
     def reserved(self) -> Iterator[None]:
@@ -190,71 +193,108 @@ class Hands:
                 type = self._held.pop((item.id, item.version), None)
                 if type is not None:
                     self._count[type] -= 1
-                    self._suspects[type] -= self.suspicion(item)
+                    if item.crashes:
+                        self._suspects[type] -= self.suspicion(item)
             if not self._held:
                 self._quiet.notify_all()
 
     def take(self, calls: Sequence[Call]) -> None:
         """Make these calls, of items that we hold."""
         with self._lock:
+            types: dict[str, None] = {}
             for call in calls:
-                self._ready.setdefault(call.item.type, deque()).append(call)
-        self.fill(dict.fromkeys(call.item.type for call in calls))
+                type = call.item.type
+                if type not in self._ready:
+                    self._ready[type] = deque()
+                self._ready[type].append(call)
+                types[type] = None
+        self.fill(types)
 
-    def fill(self, types: Iterable[str] | None = None) -> None:
-        """Have every free slot used, of these types or of all."""
+    def fill(self, types: Iterable[str] | None = None, *, at_once: bool = False) -> None:
+        """Have every free slot used, of these types or of all. Light calls are for the thread that makes one of their
+        type already, if there is one; not `at_once`."""
         for type in list(self._ready) if types is None else types:
-            while (call := self._next(type)) is not None:
+            while (call := self._next(type, at_once)) is not None:
                 try:
-                    self._begin(call)
+                    self._begin(call, alone=at_once)
                 finally:
                     with self._lock:
                         self._promised[type] -= 1
-            if self._is_light(type) and self._slots.is_behind(type):
+            if self._is_light(type) and (self._ready.get(type) or self._slots.is_behind(type)):
                 self._watch()
 
-    def _next(self, type: str) -> Call | None:
+    def _next(self, type: str, at_once: bool) -> Call | None:
         with self._lock:
             waiting = self._ready.get(type)
-            if not waiting or self._closed or self._slots.free_slots(type) <= self._promised[type]:
+            if not waiting or self._closed or (type in self._lanes and not at_once):
+                return None
+            if self._slots.free_slots(type) <= self._promised[type]:
                 return None
             self._promised[type] += 1
             call = waiting.popleft()
             call.began_at = self._clock.monotonic()
             self._running[call.key] = call
+            if self._is_light(type) and not (at_once or call.task.is_async):
+                self._lanes[type] = call
             return call
 
-    def _begin(self, call: Call) -> None:
+    def _follow(self, call: Call, ticket: TaskCall, answer: Any, run_s: float) -> Turn | None:
+        """A light call has ended well: the next one of its type, to be made in its place."""
+        type = call.item.type
+        with self._lock:
+            waiting = self._ready.get(type)
+            if not waiting or self._lanes.get(type) is not call or self._closed or not self._is_light(type):
+                return None
+            if call.is_settled or call.key not in self._held or not waiting[0].takes_the_place_of(call):
+                return None
+            following = self._lanes[type] = waiting.popleft()
+            following.began_at = self._clock.monotonic()
+            self._running[following.key] = following
+        try:
+            turn = self._turn(following)
+        except Exception as error:  # its guard is not there
+            self._ended(following, ExecutionResult(False, error=error))
+            return None
+        following.ticket, following.turn = ticket, call.turn + 1
+        with self._lock:
+            self._running.pop(call.key, None)
+            self._note_end(type, run_s)
+        self._settling.put(call.ended_well(answer, run_s))
+        self._heed(type)
+        return turn
+
+    def _turn(self, call: Call) -> Turn:
+        """Raises WorkflowDefinitionError for a guard that is not there, or does not fit."""
+        of = self._circuit_of
+        circuit = None if of is None else of(call.item.workflow, call.item.type)
+        work = call.work(self._way(call), self._began)
+        return Turn(work, partial(self._ended, call), circuit, partial(self._follow, call))
+
+    def _begin(self, call: Call, *, alone: bool) -> None:
         if call.is_late:
             late = TimeoutError("its time is over")
             self._ended(call, ExecutionResult(False, error=late, timed_out=True))
             return
         try:
-            work = call.work(self._way(call), self._began)
-            told, of = partial(self._ended, call), self._circuit_of
-            circuit = None if of is None else of(call.item.workflow, call.item.type)
+            turn = self._turn(call)
             call.ticket = self._slots.submit(
-                call.item.type, work, on_done=told, timeout=call.task.timeout, circuit=circuit,
-                patient=self._is_light(call.item.type),
+                call.item.type, turn.work, on_done=turn.on_done, timeout=call.task.timeout, circuit=turn.circuit,
+                patient=self._is_light(call.item.type), then=None if alone else turn.then,
             )  # fmt: skip
         except Exception as error:  # its guard is not there, or its time limit is none
             self._ended(call, ExecutionResult(False, error=error))
             return
         if call.cut_by is not None:
-            call.ticket.cancel(call.cut_by)
+            call.cut(call.cut_by)
 
     def _ended(self, call: Call, result: ExecutionResult) -> None:
         """Called by whoever learns of the end: a thread of the type, the loop, or the one that watches the time."""
         type, error = call.item.type, result.error
         with self._lock:
             self._running.pop(call.key, None)
-            self._ends += 1
-            if run_s := result.run_s:
-                pace = self._pace.get(type, run_s)
-                self._pace[type] = pace + (run_s - pace) / 8
-                # How long it takes when nobody else is in the way.
-                least = self._least.get(type, run_s)
-                self._least[type] = min(run_s, least + (run_s - least) / 8)
+            if self._lanes.get(type) is call:
+                del self._lanes[type]
+            self._note_end(type, result.run_s)
             stops = error is not None and not isinstance(error, Exception | CancelledError)
             if stops:
                 self._broken.append(call.item)
@@ -279,10 +319,25 @@ class Hands:
             self.nudge()
         elif not self._slots.follows(type):
             self.flush(type)
-        elif self._is_light(type) and len(self._settling) < PILE:
-            self._watch()
         else:
+            self._heed(type)
+
+    def _note_end(self, type: str, run_s: float) -> None:
+        """We hold the lock."""
+        self._ends += 1
+        if run_s:
+            pace = self._pace.get(type, run_s)
+            self._pace[type] = pace + (run_s - pace) / 8
+            # How long it takes when nobody else is in the way.
+            least = self._least.get(type, run_s)
+            self._least[type] = min(run_s, least + (run_s - least) / 8)
+
+    def _heed(self, type: str) -> None:
+        """Something waits to be written, and more is about to come."""
+        if not self._is_light(type) or len(self._settling) >= PILE:
             self.nudge()
+        elif not self._watched:
+            self._watch()
 
     def _after_hook(self, call: Call, timed_out: ExecutionResult, answer: ExecutionResult) -> None:
         """`on_timeout` may have given a result in place of the task."""
@@ -322,18 +377,31 @@ class Hands:
             time.sleep(STALLED_S)
             before, ends = ends, self._ends
             if before == ends:
-                self._slots.hurry()
+                self._spread()
                 self.flush()  # what cannot be written now is for whoever looks next
-            if self._slots.is_behind() or (self._settling.waits and before != ends):
+            if self._is_behind or (self._settling.waits and before != ends):
                 continue
             self._watched = False
-            if ends == self._ends and not self._slots.is_behind():
+            if ends == self._ends and not self._is_behind:
                 break
             with self._lock:  # something has come since: it may have taken us for watchful
                 if self._watched:
                     break
                 self._watched = True
         self._writers.about_to_be_free()
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether calls wait for a thread that is at work."""
+        return self._slots.is_behind() or any(self._ready.get(type) for type in tuple(self._lanes))
+
+    def _spread(self) -> None:
+        """A call that was taken for light takes its time: what waits for its thread is others' now."""
+        with self._lock:
+            types = list(self._lanes)
+            self._lanes.clear()
+        self.fill(types, at_once=True)
+        self._slots.hurry()
 
     def _write(self) -> None:
         self._nudged = False
@@ -366,8 +434,7 @@ class Hands:
         at = self._clock.monotonic()
         for call in found:
             call.cut_by, call.cut_at = reason, at
-            if call.ticket is not None:
-                call.ticket.cancel(reason)
+            call.cut(reason)
 
     def abandon_hung(self) -> None:
         """Wait no longer for calls that were asked to stop and did not. They keep their slots until they end."""
@@ -375,8 +442,7 @@ class Hands:
         with self._lock:
             hung = [call for call in self._running.values() if call.cut_by is not None and call.cut_at <= before]
         for call in hung:
-            if call.ticket is not None:
-                call.ticket.cancel(str(call.cut_by), abandon=True)
+            call.cut(str(call.cut_by), abandon=True)
 
     def running_since(self, at: float) -> list[ItemRecord]:
         """The items whose calls began before that."""

@@ -49,7 +49,7 @@ class Reporter:
     def began(self, call: Call) -> None:
         if self._wants(_BEGAN):
             item = call.item
-            self._hub.emit(TaskBegan(item.type, call.context.idempotency_key, item.workflow, item.ref, item.attempt))
+            self._hub.emit(TaskBegan(item.type, call.idempotency_key, item.workflow, item.ref, item.attempt))
 
     def traced(self, call: Call, function: Function) -> Function:
         """The function of a task, in a span where somebody makes spans: also of a workflow that it asks for."""

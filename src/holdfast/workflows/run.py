@@ -113,7 +113,7 @@ class Run:
     def key_of(self, ref: str, at: int) -> str:
         """The idempotency key of a task. The stage must be here, and the one that it is an instance of."""
         stage = self._stages[ref]
-        if (base := base_of(ref)) != ref:
+        if "#" in ref and (base := base_of(ref)) != ref:
             ref = f"{base}#{self._stages[base].key_incarnation}.{ref.rpartition('.')[2]}"
         return f"{self.record.id}.{ref}.{stage.key_incarnation}.{at}"
 

@@ -26,7 +26,7 @@ from holdfast.store.query import equal
 from holdfast.workflows.beginning import First
 from holdfast.workflows.burial import buried
 from holdfast.workflows.ending import end_all
-from holdfast.workflows.following import CONTROL, RETRY, followed
+from holdfast.workflows.following import CONTROL, NOTHING, RETRY, Following, concerns_others, follow
 from holdfast.workflows.items import HELD, dropped_items, made_items
 from holdfast.workflows.lines import hold_back
 from holdfast.workflows.records import ITEM, SIGNAL, WORKFLOW, ItemRecord, StageRecord, WorkflowRecord, meant_for
@@ -52,7 +52,10 @@ class Prepared(NamedTuple):
     """A step of one workflow, before it is stored."""
 
     run: Run
-    step: Advance
+    step: Advance | None
+    """Only where it means something to other workflows: Python's search for cycles looks at all that waits for the
+    commit."""
+    events: list[dict[str, Any]]
     changes: list[Change]
     record: WorkflowRecord
     records: dict[str, StageRecord]
@@ -65,6 +68,18 @@ Groups = dict[str, list[Settlement]]
 Stored = Callable[[Run, list[dict[str, Any]]], None]
 Ending = Callable[[Run, Advance], list[Change]]
 """What is to be stored together with the end of a workflow."""
+
+
+class _Rooms(dict[str, int]):
+    """How many more items of a type we want, as it is when what is written together begins to be made."""
+
+    def __init__(self, room: Callable[[str], int], owner: str) -> None:
+        self._room = room
+        self.owner = owner
+
+    def __missing__(self, type: str) -> int:
+        room = self[type] = self._room(type)
+        return room
 
 
 class Beginning:
@@ -214,7 +229,8 @@ class Settling:
         try:
             self._runs.read(groups)
             self._runs.meet(refs_of(one.item for group in groups.values() for one in group).items())
-            steps = [self._prepare(self._present(id), group) for id, group in groups.items()]
+            now, rooms = self._store.now(), _Rooms(self._room, self._owner())
+            steps = [self._prepare(self._present(id), group, now, rooms) for id, group in groups.items()]
             taken: Counter[str] = Counter()
             steps += [self._first(*first, taken) for one in new for first in one.firsts]
             self._commit(steps)
@@ -249,7 +265,9 @@ class Settling:
             changes.append(Insert(ITEM, item))
         more, record, records = run.changes(step)
         shared = len(kept) < len(changes)
-        return Prepared(run, step, changes + more, record, records, kept, shared, run.state.status.is_complete)
+        others = step if concerns_others(run, step) else None
+        over = run.state.status in COMPLETE
+        return Prepared(run, others, step.events, changes + more, record, records, kept, shared, over)
 
     def _write_alone(self, id: str, group: list[Settlement]) -> list[Settlement]:
         """Gives what has to wait."""
@@ -260,7 +278,7 @@ class Settling:
             self._runs.forget((id,))
             self._runs.read((id,))
             try:
-                self._commit([self._prepare(self._present(id), group)])
+                self._commit([self._alone(id, group)])
             except Conflict:
                 continue
             except StoreError:
@@ -287,7 +305,7 @@ class Settling:
         _log.error("workflow %s, stage %s: %s: %s", id, ref, story["type"], story["message"])
         try:
             self._runs.read((id,))
-            self._commit([self._prepare(self._present(id), [one._replace(act=lambda step: step.fail(ref, story))])])
+            self._commit([self._alone(id, [one._replace(act=lambda step: step.fail(ref, story))])])
         except Conflict:
             return [one]
         except StoreError:
@@ -315,11 +333,11 @@ class Settling:
             self._runs.forget((id,))
             self._runs.read((id,))
             acted.clear()
-            prepared = self._prepare(self._present(id), [one._replace(act=act)])
+            prepared = self._alone(id, [one._replace(act=act)])
             if not acted:
                 break  # the stage has ended or begun anew, and wants nothing of it
             try:
-                following = followed(self._store, self._runs.blueprints, [(prepared.run, prepared.step)])
+                following = self._following((prepared,))
                 self._store.commit([*prepared.changes, *following.changes], wake=WAKE, connection=connection)
             except Conflict:
                 tries += 1
@@ -343,9 +361,11 @@ class Settling:
             raise unreadable(id)
         return run
 
-    def _prepare(self, run: Run, group: list[Settlement]) -> Prepared:
-        now = self._store.now()
-        needed: dict[str, None] = dict.fromkeys(one.item.ref for one in group if one.item.kind not in CONTROL)
+    def _alone(self, id: str, group: list[Settlement]) -> Prepared:
+        return self._prepare(self._present(id), group, self._store.now(), _Rooms(self._room, self._owner()))
+
+    def _prepare(self, run: Run, group: list[Settlement], now: int, rooms: _Rooms) -> Prepared:
+        needed: dict[str, None] = {}
         while True:
             step = run.advance(now)
             changes: list[Change] = []
@@ -353,18 +373,18 @@ class Settling:
             shared = False
             try:
                 for one in group:
-                    before = len(step.work)
-                    if _is_over(run, one.item) or _is_stale(one.item, step):
-                        changes.append(Delete(ITEM, one.item))
+                    item, before = one.item, len(step.work)
+                    if _is_over(run, item) or _is_stale(item, step):
+                        changes.append(Delete(ITEM, item))
                         continue
-                    if one.item.kind == "run":
-                        step.stage(one.item.ref).tasks[one.item.at].attempt = one.item.attempt
+                    if item.kind == "run":
+                        step.stage(item.ref).tasks[item.at].attempt = item.attempt
                     one.act(step)
                     if run.record.pipeline is not None:
                         hold_back(self._store, run, step)
                     if len(step.work) > before and step.work[-1].waits:
                         changes += self._early_signal(run, step, before)
-                    shared |= self._items(run, one.item, step.work[before:], now, changes, kept)
+                    shared |= self._items(run, item, step.work[before:], now, changes, kept, rooms)
                 if step.cancels:  # nothing goes on
                     spared = {one.item.id for one in group}
                     changes = [Delete(ITEM, one.item) for one in group] + end_all(self._store, run, step, spared)
@@ -375,6 +395,7 @@ class Settling:
                     kept = [item for item in kept if not _is_stale(item, step)]
                     changes += dropped_items(self._store, run, step.dropped, {one.item.id for one in group})
             except Missing as missing:
+                needed = needed or dict.fromkeys(one.item.ref for one in group if one.item.kind not in CONTROL)
                 if missing.ref in needed and not run.lacks((missing.ref,)):
                     raise RuntimeError(f"stage {missing.ref!r} is missed and there") from missing
                 needed |= dict.fromkeys(missing.refs)
@@ -389,10 +410,18 @@ class Settling:
                 changes += self._ending(run, step)
             more, record, records = run.changes(step)
             shared |= bool(step.cleanups)
-            return Prepared(run, step, changes + more, record, records, kept, shared, over)
+            others = step if concerns_others(run, step) else None
+            return Prepared(run, others, step.events, changes + more, record, records, kept, shared, over)
 
     def _items(
-        self, run: Run, item: ItemRecord, works: Sequence[Work], now: int, changes: list[Change], kept: list[ItemRecord]
+        self,
+        run: Run,
+        item: ItemRecord,
+        works: Sequence[Work],
+        now: int,
+        changes: list[Change],
+        kept: list[ItemRecord],
+        rooms: _Rooms,
     ) -> bool:
         """The items of what is to be done next: the first one continues this one, the others are new. Whether some of
         them are for anybody."""
@@ -407,14 +436,14 @@ class Settling:
             ref, at, delay = work.ref, work.at, work.delay
             type = "" if work.waits else run.blueprint.plan.stages[ref].tasks[at].type
             had = taken.get(type, 0)
-            mine = not held and delay is not None and delay <= 0 and self._room(type) > had
+            mine = not held and delay is not None and delay <= 0 and rooms[type] > had
             due = None if mine or delay is None else now + round(delay * 1e6)
             taken[type] = had + mine
             shared |= not mine
             again = number == 0 and ref == item.ref and at == item.at
             next = ITEM.make((
                 item.id if number == 0 else new_record_id(now), item.version + 1 if number == 0 else 1,
-                None if held else due, item.queue, item.priority, work.kind, type, self._owner() if mine else None,
+                None if held else due, item.queue, item.priority, work.kind, type, rooms.owner if mine else None,
                 item.workflow, ref, run.stage(ref).incarnation, at, item.attempt + work.costs if again else 1, 0,
                 due if held else None, item.code,
             ))  # fmt: skip
@@ -436,11 +465,16 @@ class Settling:
                 return [Delete(SIGNAL, signal)]
         return []
 
+    def _following(self, steps: Iterable[Prepared]) -> Following:
+        """What steps mean to other workflows. Raises Conflict as `follow` does."""
+        others = [(one.run, one.step) for one in steps if one.step is not None]
+        return follow(self._store, self._runs.blueprints, others, self._store.now()) if others else NOTHING
+
     def _commit(self, steps: list[Prepared]) -> None:
         changes = [change for step in steps for change in step.changes]
         if not changes:
             return
-        following = followed(self._store, self._runs.blueprints, [(step.run, step.step) for step in steps])
+        following = self._following(steps)
         changes += following.changes
         shared = following.changes or any(step.shared for step in steps)
         wake = WAKE if shared else ENDED if any(step.over for step in steps) else None
@@ -450,7 +484,7 @@ class Settling:
         handed: list[tuple[ItemRecord, Run]] = []
         for step in steps:
             step.run.stored(step.record, step.records)
-            self._stored.append((step.run, step.step.events))
+            self._stored.append((step.run, step.events))
             if step.over:
                 self._runs.forget((step.run.id,))
                 self._over.append(step.record)

@@ -24,8 +24,8 @@ from holdfast.store.record import evolve
 from holdfast.workflows.beginning import First, Wanted
 from holdfast.workflows.binding import resolve
 from holdfast.workflows.burial import MESSAGES
-from holdfast.workflows.calling import Breed, Call, Doable, described
-from holdfast.workflows.children import SubWorkflow, joining, offspring
+from holdfast.workflows.calling import Call, Doable, described
+from holdfast.workflows.children import Offspring, SubWorkflow, joining, offspring
 from holdfast.workflows.circuits import WorkflowCircuitFactory
 from holdfast.workflows.cleaning import Cleaning
 from holdfast.workflows.configs import Configs
@@ -540,13 +540,11 @@ class Shift:
                 self._settling.put(Settlement(item, partial(_fail, item.ref, story)))
         self.hands.take(calls)
 
-    def _breed(self, run: Run, ref: str) -> Breed:
-        return lambda request, key: offspring(request, self._child(request), run.record, ref, key)
-
     def _call(self, item: ItemRecord, run: Run) -> Call:
         extras = run.blueprint.extras[item.ref]
         args, kwargs = extras.args, extras.kwargs
-        run.read(self._store, (item.ref, base_of(item.ref), *extras.sources))
+        if not run.knows_all:
+            run.read(self._store, (item.ref, base_of(item.ref), *extras.sources))
 
         def left(ref: str) -> Any:
             return run.stage(ref).outputs.get("result")
@@ -556,14 +554,14 @@ class Shift:
         task, own = self._tasks[item.type], run.stage(item.ref).context
         return Call(
             item,
-            self._apart(task),
+            task if self._isolation is None else self._apart(task),
             [left(item.ref)] if task.verifies else [resolve(binding, run.inputs, left, own) for binding in args],
             {} if task.verifies else {name: resolve(one, run.inputs, left, own) for name, one in kwargs.items()},
             self._registry.judge,
             run.key_of(item.ref, item.at),
             run.blueprint.patches,
             self._usual,
-            self._breed(run, item.ref),
+            partial(_bred, self._child, run, item.ref),
             worker=self.presence.id,
             registry=self._finalizers,
             cause=run.cause,
@@ -583,7 +581,7 @@ class Shift:
         )
         return Call(
             item, self._apart(task), [], {}, self._registry.judge, run.key_of(item.ref, item.at),
-            run.blueprint.patches, self._usual, self._breed(run, item.ref), worker=self.presence.id,
+            run.blueprint.patches, self._usual, partial(_bred, self._child, run, item.ref), worker=self.presence.id,
             registry=self._finalizers, cause=run.cause, caused_by=run.caused_by,
         )  # fmt: skip
 
@@ -621,7 +619,7 @@ class Shift:
         return alone.write_within(session, settlement)
 
     def _settled_within(self, prepared: Prepared) -> None:
-        self._reporter.stored(prepared.run, prepared.step.events)
+        self._reporter.stored(prepared.run, prepared.events)
         if prepared.over:
             self._over(prepared.record)
         self.wake.set()
@@ -659,6 +657,10 @@ class Shift:
                 self._postponed += items
                 raise
             self.hands.let_go((items.pop(),))
+
+
+def _bred(wanted: Callable[[SubWorkflow], Wanted], run: Run, ref: str, request: SubWorkflow, key: str) -> Offspring:
+    return offspring(request, wanted(request), run.record, ref, key)
 
 
 def _wait_on(item: ItemRecord, step: Advance) -> None:

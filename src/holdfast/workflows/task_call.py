@@ -14,8 +14,9 @@ from contextvars import copy_context
 from enum import Enum, auto
 from functools import partial
 from inspect import CO_COROUTINE, iscoroutinefunction
+from math import inf
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.core.context import CURRENT, ambient_deadline, impose
 from holdfast.core.deadline import Deadline
@@ -31,8 +32,24 @@ _log: Final = logging.getLogger("holdfast.workflows")
 class _State(Enum):
     QUEUED = auto()
     RUNNING = auto()
+    BETWEEN = auto()
+    """One call has ended, and another one is about to be made in its place."""
     ABANDONED = auto()
     OVER = auto()
+
+
+class Turn(NamedTuple):
+    """A call that is made in the place of one that has ended well: by its thread, in its slot, with its time limit."""
+
+    work: Callable[[], Any]
+    on_done: OnDone
+    circuit: TaskCircuit | None
+    then: Then
+
+
+Then = Callable[["TaskCall", Any, float], Turn | None]
+"""Asked by the thread that has made a call, with what it answered and how long it ran: what is made in its place? None:
+nothing, and how it ended is told as always. Otherwise whoever is asked has heard of it by this."""
 
 
 class TaskCall:
@@ -40,7 +57,7 @@ class TaskCall:
 
     __slots__ = (
         "_circuit", "_entered", "_has_begun", "_is_barred", "_on_done", "_patient", "_permit", "_room", "_started",
-        "_state", "_work", "at", "context", "granted", "token",
+        "_state", "_then", "_timeout", "_turn", "_work", "at", "context", "granted", "token",
     )  # fmt: skip
 
     def __init__(
@@ -51,8 +68,12 @@ class TaskCall:
         on_done: OnDone,
         circuit: TaskCircuit | None,
         patient: bool = False,
+        then: Then | None = None,
     ) -> None:
         self.granted = False
+        self._timeout = timeout
+        self._then = then
+        self._turn = 0
         self._patient = patient
         self.token = TaskToken(room.clock)
         self._room = room
@@ -104,31 +125,41 @@ class TaskCall:
         self._report(error=error, rejected=True)
         return True
 
-    def expire(self) -> None:
-        """The time is up: report that, whatever the call does."""
+    def expire(self, turn: int | None = None) -> None:
+        """The time is up: report that, whatever the call does. `turn` as for `cancel`."""
         limit, name = self.at - self._entered, f"bulkhead {self._room.task_type!r}"
         if self._move(_State.QUEUED, "timed_out"):
             self._out_of_queue()
             self._report(error=BulkheadTimeoutError(f"{name}: no slot came free within {limit:.3g} s"), timed_out=True)
         else:
-            self._abandon(BulkheadTimeoutError(f"{name}: not done within {limit:.3g} s"), "timed_out")
+            self._abandon(BulkheadTimeoutError(f"{name}: not done within {limit:.3g} s"), "timed_out", turn=turn)
 
-    def cancel(self, reason: str, *, abandon: bool = False) -> None:
+    @property
+    def turn(self) -> int:
+        """How many calls were made with this ticket before the one that is made now."""
+        return self._turn
+
+    def cancel(self, reason: str, *, abandon: bool = False, turn: int | None = None) -> None:
         """Ask it to stop: what waits never runs, a coroutine is cut, a thread may look at its token.
 
-        With `abandon` the caller is told at once; without, when the call ends.
+        With `abandon` the caller is told at once; without, when the call ends. `turn`: only if that call is still the
+        one that is made.
         """
+        with self._room.lock:
+            if turn is not None and turn != self._turn:
+                return
+            token = self.token
         if self._move(_State.QUEUED):
             self._out_of_queue()
             self._report(error=CancelledError(reason))
         elif abandon:
-            self._abandon(CancelledError(reason))
-        self.token.cancel(reason)
+            self._abandon(CancelledError(reason), turn=turn)
+        token.cancel(reason)
 
-    def _move(self, before: _State, *counters: str, to: _State = _State.OVER) -> bool:
+    def _move(self, before: _State, *counters: str, to: _State = _State.OVER, turn: int | None = None) -> bool:
         """Change the state, if it still is `before`."""
         with self._room.lock:
-            if self._state is not before:
+            if self._state is not before or (turn is not None and turn != self._turn):
                 return False
             self._state = to
             for counter in counters:
@@ -139,8 +170,8 @@ class TaskCall:
         if self._room.slots.leave(self):
             self._room.slots.give()  # handed to us too late; the next one takes it
 
-    def _abandon(self, error: BaseException, *counters: str) -> None:
-        if self._move(_State.RUNNING, "abandoned", *counters, to=_State.ABANDONED):
+    def _abandon(self, error: BaseException, *counters: str, turn: int | None = None) -> None:
+        if self._move(_State.RUNNING, "abandoned", *counters, to=_State.ABANDONED, turn=turn):
             self._settle(error)
             self.token.cancel(str(error))
             self._report(error=error, timed_out="timed_out" in counters)
@@ -149,16 +180,44 @@ class TaskCall:
         """In a thread."""
         value: Any = None
         error: BaseException | None = None
-        if self._is_in_time():
+        while self._is_in_time():
             try:
                 value = self.context.run(self._call)
             except BaseException as raised:  # SystemExit too: whoever waits for the call decides what it means
                 error = raised
+                break
+            if self._then is None or not self._gives_way(self._then, value):
+                break
         self._room.threads.about_to_be_free()
         if error is not None or not hasattr(type(value), "__await__"):
             self._end(value, error)
         elif not self._on_loop(value):
             self._end(None, RuntimeError("could not start a thread for the event loop"))
+
+    def _gives_way(self, then: Then, value: Any) -> bool:
+        """Whether another call is to be made in the place of one that has ended well."""
+        if hasattr(type(value), "__await__") or not self._move(_State.RUNNING, to=_State.BETWEEN):
+            return False
+        room, run_s = self._room, self._run_s()
+        try:
+            following = then(self, value, run_s)
+        except BaseException:
+            _log.exception("what follows a %s task failed", room.task_type)
+            following = None
+        if following is None:
+            self._state = _State.RUNNING
+            return False
+        self._settle(None)
+        token, self.context = TaskToken(room.clock), copy_context()
+        self._entered = room.clock.monotonic()
+        with room.lock:
+            room.counts["completed"] += 1
+            room.note_run(run_s)
+            self._work, self._on_done, self._circuit, self._then = following
+            self.token, self.at = token, self._entered + self._timeout
+            self._turn += 1
+            self._state = _State.RUNNING
+        return True
 
     def _is_in_time(self) -> bool:
         now = self._room.clock.monotonic()
@@ -176,7 +235,11 @@ class TaskCall:
     def _announce(self) -> None:
         """In the call's own context: by when it must end, and who says so."""
         TOKEN.set(self.token)
-        impose(Deadline(self.at, self._room.clock))
+        if CURRENT.get() is None:
+            # The same as below, but for what is made only if somebody asks.
+            CURRENT.set([self._room.scope, None, None if self.at == inf else self.at, None])
+        else:
+            impose(Deadline(self.at, self._room.clock))
 
     def _on_loop(self, begun: Awaitable[Any] | None = None) -> bool:
         return self._room.loop.run(self._perform(begun), self.token, self.context)
@@ -213,7 +276,7 @@ class TaskCall:
         raise CancelledError
 
     def _end(self, value: Any, error: BaseException | None) -> None:
-        room, self._work = self._room, None
+        room, self._work, self._then = self._room, None, None
         if error is not None and isinstance(error, Exception | CancelledError) and room.clock.monotonic() >= self.at:
             self.expire()  # it read what time was left, or was cut; the alarm would have come in a moment
         run_s = self._run_s()

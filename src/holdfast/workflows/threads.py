@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from holdfast.core.clock import Clock, TimerHandle
 
+_SOON_S: Final = 0.05
 _CROWDED: Final = 256  # entries of the alarms before it is worth to look for finished ones
 
 
@@ -152,7 +153,12 @@ class Timed(Protocol):
 
     @property
     def is_over(self) -> bool: ...
-    def expire(self) -> None: ...
+    @property
+    def turn(self) -> int:
+        """Another number, and another time, for what has come in its place."""
+        ...
+
+    def expire(self, turn: int) -> None: ...
 
 
 class Alarms:
@@ -203,18 +209,27 @@ class Alarms:
 
     def _serve(self) -> None:
         while True:
-            late: list[Timed] = []
+            late: list[tuple[Timed, int]] = []
             with self._lock:
                 self._changed.clear()
                 now = self._clock.monotonic()
                 while self._heap and self._heap[0][0] <= now:
-                    late.append(heapq.heappop(self._heap)[2])
+                    timed = heapq.heappop(self._heap)[2]
+                    turn = timed.turn
+                    if timed.at <= now:
+                        late.append((timed, turn))
+                    else:  # that of what has come in its place
+                        heapq.heappush(self._heap, (timed.at, next(self._order), timed))
                 if not self._heap and not late:
                     self._wakes_at = None
                     return
                 self._wakes_at = self._heap[0][0] if self._heap else now
-            for timed in late:
-                timed.expire()
+            for timed, turn in late:
+                timed.expire(turn)
+            with self._lock:
+                for timed, _ in late:
+                    if not timed.is_over:  # it had just ended, and something else has come in its place, or is about to
+                        heapq.heappush(self._heap, (max(timed.at, now + _SOON_S), next(self._order), timed))
             if not late:
                 self._clock.wait(self._changed, self._wakes_at - now)
 
