@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.cancel import current_task_token
-from holdfast.workflows.task_call import Turn
+from holdfast.workflows.task_call import Gone, Turn
 from tests.workflows.gates import PATIENCE_S, Gate, Pending, made, until
 
 
@@ -134,6 +134,26 @@ def test_where_nobody_knows_what_follows_the_call_is_told_of_as_always(manager):
         raise LookupError("no idea")
 
     assert Pending(manager, "http", lambda: 7, then=then).result().result == 7
+
+
+def test_who_has_heard_of_the_last_one_already_is_told_when_its_slot_is_free(manager):
+    free, told = [], threading.Event()
+
+    def after():
+        free.append(manager.free_slots("http"))
+        told.set()
+
+    last = Pending(manager, "http", lambda: 7, then=lambda ticket, value, run_s: Gone(after))
+    assert told.wait(PATIENCE_S)
+    assert free == [2]
+    assert not last.results
+    assert last.call.is_over
+    last.call.expire()
+    last.call.cancel("too late", abandon=True)
+    assert not last.results
+    stats = manager.get_all_stats()["http"]
+    assert (stats["completed"], stats["abandoned"], stats["timed_out"]) == (1, 0, 0)
+    assert manager.shutdown(timeout=0.0)  # nobody waits for anything
 
 
 def test_each_is_in_a_context_of_its_own(manager):

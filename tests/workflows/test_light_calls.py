@@ -15,6 +15,7 @@ from holdfast.workflows.calling import Call
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.hands import LIGHT_S
 from holdfast.workflows.run import Run
+from holdfast.workflows.task_call import TaskCall
 from holdfast.workflows.threads import Threads
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
@@ -36,6 +37,16 @@ def light(number: int) -> int:
 @workflow
 def single(number: int) -> Any:
     return light(number)
+
+
+def line(steps: int) -> Any:
+    @workflow(name="line")
+    def line(number: int) -> Any:
+        for _ in range(steps):
+            number = light(number)
+        return number
+
+    return line
 
 
 @pytest.fixture
@@ -73,6 +84,27 @@ def test_what_light_calls_have_left_is_stored_while_the_next_one_hangs(
     assert [run.result(PATIENCE_S) for run in quick] == [*range(20)]
     gate.set()
     assert slow.result(PATIENCE_S) == WAITS
+
+
+def test_what_follows_from_a_light_call_is_made_by_the_same_thread_with_the_same_ticket(
+    live: tuple[Workflows, WorkflowWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flows, worker = live
+    become_light(flows, worker)
+    begun, enter = list[TaskCall](), TaskCall.enter
+
+    def entering(call: TaskCall) -> None:
+        begun.append(call)
+        enter(call)
+
+    monkeypatch.setattr(TaskCall, "enter", entering)
+    steps = 50
+    for _ in range(20):  # somebody may look at a moment when the thread has no processor, and call another one
+        begun.clear()
+        assert flows.start(line(steps), 1).result(PATIENCE_S) == 1
+        if len(begun) < steps // 2:
+            return
+    pytest.fail(f"{steps} calls took {len(begun)} tickets")
 
 
 def test_patient_work_waits_for_the_thread_at_work_until_it_is_hurried() -> None:

@@ -22,7 +22,7 @@ from holdfast.workflows.finalizing import FINALIZER_S, HOOKS, PREFIX, Caller
 from holdfast.workflows.records import ItemRecord
 from holdfast.workflows.resilience import DEFAULT_TYPE, BulkheadConfig, variable_name
 from holdfast.workflows.settling import Settling
-from holdfast.workflows.task_call import TaskCall, Turn
+from holdfast.workflows.task_call import Gone, TaskCall, Turn
 from holdfast.workflows.threads import Unhurried
 
 Way = Callable[[Call], Callable[..., Any]]
@@ -114,6 +114,7 @@ class Hands:
         self._ready: dict[str, deque[Call]] = {}
         self._running: dict[tuple[str, int], Call] = {}
         self._lanes: dict[str, Call] = {}
+        self._back_soon: set[str] = set()
         self._broken: list[ItemRecord] = []
         self._pace: dict[str, float] = {}
         self._least: dict[str, float] = {}
@@ -220,13 +221,14 @@ class Hands:
                 finally:
                     with self._lock:
                         self._promised[type] -= 1
-            if self._is_light(type) and (self._ready.get(type) or self._slots.is_behind(type)):
+            waits = self._ready.get(type) and type not in self._back_soon
+            if self._is_light(type) and (waits or self._slots.is_behind(type)):
                 self._watch()
 
     def _next(self, type: str, at_once: bool) -> Call | None:
         with self._lock:
             waiting = self._ready.get(type)
-            if not waiting or self._closed or (type in self._lanes and not at_once):
+            if not waiting or self._closed or (type in self._lanes and self._is_light(type) and not at_once):
                 return None
             if self._slots.free_slots(type) <= self._promised[type]:
                 return None
@@ -238,30 +240,68 @@ class Hands:
                 self._lanes[type] = call
             return call
 
-    def _follow(self, call: Call, ticket: TaskCall, answer: Any, run_s: float) -> Turn | None:
-        """A light call has ended well: the next one of its type, to be made in its place."""
+    def _follow(self, call: Call, ticket: TaskCall, answer: Any, run_s: float) -> Turn | Gone | None:
+        """A light call has ended well: the next one of its type, to be made in its place. If none waits, what is to be
+        written is written first, for then the next one may be what follows from it."""
         type = call.item.type
         with self._lock:
-            waiting = self._ready.get(type)
-            if not waiting or self._lanes.get(type) is not call or self._closed or not self._is_light(type):
+            if self._lanes.get(type) is not call or self._closed or not self._is_light(type):
                 return None
-            if call.is_settled or call.key not in self._held or not waiting[0].takes_the_place_of(call):
+            if call.is_settled or call.key not in self._held:
                 return None
-            following = self._lanes[type] = waiting.popleft()
-            following.began_at = self._clock.monotonic()
-            self._running[following.key] = following
+            self._running.pop(call.key, None)
+            self._note_end(type, run_s)
+            following = self._take_next(call)
+        self._settling.put(call.ended_well(answer, run_s))
+        if following is None:
+            self._back_soon.add(type)
+            try:
+                self._flush(partial(self._leave, call))
+            finally:
+                self._back_soon.discard(type)
+            with self._lock:
+                following = self._take_next(call)
+            if self._ready.get(type):
+                self._watch()
+        else:
+            self._heed(type)
+        gone = Gone(partial(self.fill, (type,)))
+        if following is None:
+            self._leave(call)
+            return gone
         try:
             turn = self._turn(following)
         except Exception as error:  # its guard is not there
             self._ended(following, ExecutionResult(False, error=error))
-            return None
+            return gone
         following.ticket, following.turn = ticket, call.turn + 1
-        with self._lock:
-            self._running.pop(call.key, None)
-            self._note_end(type, run_s)
-        self._settling.put(call.ended_well(answer, run_s))
-        self._heed(type)
         return turn
+
+    def _take_next(self, call: Call) -> Call | None:
+        """The next one for the thread that has made this one. We hold the lock."""
+        type = call.item.type
+        waiting = self._ready.get(type)
+        if not waiting or self._closed or self._lanes.get(type) is not call:
+            return None
+        if not waiting[0].takes_the_place_of(call):
+            return None
+        following = self._lanes[type] = waiting.popleft()
+        following.began_at = self._clock.monotonic()
+        self._running[following.key] = following
+        return following
+
+    def _leave(self, call: Call) -> bool:
+        """The thread that has made this call makes no other one for now: what waits for it is others'."""
+        type = call.item.type
+        with self._lock:
+            if self._lanes.get(type) is not call:
+                return True
+            del self._lanes[type]
+            self._back_soon.discard(type)
+        if self._ready.get(type):
+            self.fill((type,))
+            self._slots.hurry()
+        return True
 
     def _turn(self, call: Call) -> Turn:
         """Raises WorkflowDefinitionError for a guard that is not there, or does not fit."""
@@ -416,6 +456,9 @@ class Hands:
                 self._slots.takes_longer(type)
             return True
 
+        self._flush(again)
+
+    def _flush(self, again: Callable[[], bool]) -> None:
         try:
             self._settling.flush(again)
         except Exception as error:  # the store is away: what came of the calls waits here

@@ -47,7 +47,14 @@ class Turn(NamedTuple):
     then: Then
 
 
-Then = Callable[["TaskCall", Any, float], Turn | None]
+class Gone(NamedTuple):
+    """Nothing is made in the place of a call that has ended well, and whoever was asked has heard of that."""
+
+    after: Callable[[], object]
+    """To be called when its slot is free."""
+
+
+Then = Callable[["TaskCall", Any, float], Turn | Gone | None]
 """Asked by the thread that has made a call, with what it answered and how long it ran: what is made in its place? None:
 nothing, and how it ended is told as always. Otherwise whoever is asked has heard of it by this."""
 
@@ -188,6 +195,8 @@ class TaskCall:
                 break
             if self._then is None or not self._gives_way(self._then, value):
                 break
+        if self._state is _State.OVER:  # somebody else has heard of it
+            return
         self._room.threads.about_to_be_free()
         if error is not None or not hasattr(type(value), "__await__"):
             self._end(value, error)
@@ -199,6 +208,7 @@ class TaskCall:
         if hasattr(type(value), "__await__") or not self._move(_State.RUNNING, to=_State.BETWEEN):
             return False
         room, run_s = self._room, self._run_s()
+        self._settle(None)
         try:
             following = then(self, value, run_s)
         except BaseException:
@@ -207,7 +217,9 @@ class TaskCall:
         if following is None:
             self._state = _State.RUNNING
             return False
-        self._settle(None)
+        if isinstance(following, Gone):
+            self._go(following, run_s)
+            return False
         token, self.context = TaskToken(room.clock), copy_context()
         self._entered = room.clock.monotonic()
         with room.lock:
@@ -218,6 +230,18 @@ class TaskCall:
             self._turn += 1
             self._state = _State.RUNNING
         return True
+
+    def _go(self, gone: Gone, run_s: float) -> None:
+        room = self._room
+        self._work, self._then, self._on_done = None, None, _nobody
+        with room.lock:
+            room.counts["completed"] += 1
+            room.note_run(run_s)
+            self._state = _State.OVER
+        room.threads.about_to_be_free()
+        room.slots.give()
+        room.forget(self)
+        self._safely(gone.after)
 
     def _is_in_time(self) -> bool:
         now = self._room.clock.monotonic()
