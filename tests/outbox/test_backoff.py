@@ -59,6 +59,11 @@ def test_a_policy_that_cannot_work_is_refused(fields: dict[str, object], name: s
 
 def test_jitter_takes_off_up_to_its_share() -> None:
     policy = BackoffPolicy(base_delay=10 * SECOND, jitter=0.5)
-    assert policy.delay(1, lambda: 0.0) == 10 * SECOND
-    assert policy.delay(1, lambda: 0.5) == 7.5 * SECOND
+    assert policy.delay(1, rng=lambda: 0.0) == 10 * SECOND
+    assert policy.delay(1, rng=lambda: 0.5) == 7.5 * SECOND
     assert policy.delay(1) == 10 * SECOND
+
+
+def test_the_delay_takes_what_the_seed_does_not_know_by_name_only() -> None:
+    with pytest.raises(TypeError):
+        BackoffPolicy().delay(1, lambda: 0.5)  # type: ignore[misc]

@@ -189,6 +189,15 @@ async def test_retry_after_puts_the_entry_back_at_the_given_time(desk: Desk) -> 
     assert desk.history(id) == [(1, "refunded", "Busy")]
 
 
+@pytest.mark.parametrize("delay", [timedelta(0), timedelta(hours=-1), timedelta.min, timedelta(microseconds=1)])
+async def test_a_retry_after_no_time_at_all_does_not_spin(desk: Desk, delay: timedelta) -> None:
+    """It costs no attempt, so nothing else would ever end it."""
+    desk.mail.answers = lambda context: RetryAfter(delay)
+    id, runner = desk.put_one(), desk.runner(max_attempts=1)
+    assert [await runner.run_once() for _ in range(3)] == [1, 0, 0]
+    assert (desk.get(id).status, desk.get(id).attempts, desk.after(id)) == ("failed", 0, timedelta(seconds=1))
+
+
 async def test_discard_abandons_with_its_reason(desk: Desk) -> None:
     desk.mail.answers = lambda context: Discard("Bounced\x00" + "x" * 300)
     id = desk.put_one()

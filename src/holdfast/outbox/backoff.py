@@ -38,7 +38,7 @@ class BackoffPolicy(BaseModel):
             )
         return self
 
-    def delay(self, attempts: int, rng: Callable[[], float] | None = None) -> timedelta:
+    def delay(self, attempts: int, *, rng: Callable[[], float] | None = None) -> timedelta:
         """The wait before the next try after so many tries.
 
         Raises ValueError for fewer than one.

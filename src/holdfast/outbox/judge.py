@@ -37,7 +37,7 @@ from holdfast.outbox import outcomes
 from holdfast.outbox.backoff import BackoffPolicy
 from holdfast.outbox.calling import Call
 from holdfast.outbox.entry import OutboxEntry
-from holdfast.outbox.operation import Discard, Done, Operation, Park, RetryAfter
+from holdfast.outbox.operation import SOONEST, Discard, Done, Operation, Park, RetryAfter
 from holdfast.outbox.runner_errors import error_name
 from holdfast.outbox.settle import Attempt, Settlement
 from holdfast.outbox.subject import LONGEST, utc
@@ -93,7 +93,7 @@ class Judge:
 
     def delay(self, operation: Operation | None, attempts: int) -> timedelta:
         own = None if operation is None else operation.backoff
-        return (self._backoff if own is None else own).delay(max(1, attempts), self._rng)
+        return (self._backoff if own is None else own).delay(max(1, attempts), rng=self._rng)
 
     def settlement(self, call: Call, now: datetime, times: Callable[[Call], Times]) -> Settlement:
         """What becomes of the entry. `times` tells when the call began and ended, if that is to be kept."""
@@ -127,7 +127,7 @@ class Judge:
             case Park() as park:
                 return self._park(call, now, park)
             case RetryAfter(delay, reason):
-                return self._refund(call, now, delay, _named(reason, "RetryAfter"))
+                return self._refund(call, now, max(delay, SOONEST), _named(reason, "RetryAfter"))
             case Discard(reason):
                 return self._abandon(call, now, _named(reason, "Discard"))
         return self._abandon(call, now, ResolverContractError.__name__)
@@ -189,7 +189,7 @@ class Judge:
         return settlement
 
     def _refund(self, call: Call, now: datetime, delay: timedelta | None, error: str) -> Settlement:
-        wait = self.delay(call.operation, call.entry.attempts) if delay is None else max(delay, timedelta(0))
+        wait = self.delay(call.operation, call.entry.attempts) if delay is None else delay
         return self._settled(call, REFUND, {"last_error": error, "next_attempt_at": now + wait})
 
     def _abandon(self, call: Call, now: datetime, error: str, attempts: int | None = None) -> Settlement:

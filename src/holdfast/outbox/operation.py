@@ -18,6 +18,8 @@ from holdfast.store.codec import clean_text
 
 Facts = Mapping[str, str | int | bool]
 _NO_FACTS: Final[Facts] = {}
+SOONEST: Final = timedelta(seconds=1)
+"""The least that a `RetryAfter` waits. It costs no attempt, so what is due again at once would never end."""
 _TOLD: Final = frozenset(
     {"operation", "target", "external", "attempts", "prior_attempts", "error", "abandoned", "confirmed_absent"}
 )
@@ -38,7 +40,7 @@ class Park(NamedTuple):
 
 
 class RetryAfter(NamedTuple):
-    """Not now; try again after that time. It costs no attempt."""
+    """Not now; try again after that time, or after a second if it is less. It costs no attempt."""
 
     delay: timedelta
     reason: str = "RetryAfter"

@@ -91,7 +91,7 @@ class Verification:
             error = ResolverContractError.__name__ if call.error is None else error_name(call.error)
             if check.number >= self._attempts:
                 return Verdict(call, GIVEN_UP, error=error)
-            return Verdict(call, PENDING, now + self._backoff.delay(check.number, self._rng), error)
+            return Verdict(call, PENDING, now + self._backoff.delay(check.number, rng=self._rng), error)
         if call.answer is None:
             return Verdict(call, "")
         event = None

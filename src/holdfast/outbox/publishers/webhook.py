@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import MissingExtra, PolicyError, ResolverError
-from holdfast.outbox.operation import RetryAfter
+from holdfast.outbox.operation import SOONEST, RetryAfter
 from holdfast.outbox.publishers.address import Reach, bounded, public_only, resolve
 from holdfast.outbox.publishers.lazy import Lazy
 from holdfast.outbox.publishers.signature import keys_of, sign
@@ -20,7 +20,6 @@ from holdfast.telemetry.causation import CAUSATION_HEADER
 
 _AGAIN: Final = frozenset({408, 425, 429})
 _TRACE: Final = frozenset({"traceparent", "tracestate", CAUSATION_HEADER})
-_SOONEST: Final = timedelta(seconds=1)
 _SHORT: Final = 65_536
 _DRAIN_S: Final = 1.0
 
@@ -141,7 +140,7 @@ class WebhookPublisher:
         wait = _wait(response.headers.get("retry-after"), self._clock.wall())
         if wait is None:
             raise WebhookFailed(status)
-        return RetryAfter(min(max(wait, _SOONEST), self._longest_wait), f"Webhook{status}")
+        return RetryAfter(min(max(wait, SOONEST), self._longest_wait), f"Webhook{status}")
 
     def _checked(self, url: str, allow_http: bool) -> Any:
         parsed = self._httpx.URL(url)
