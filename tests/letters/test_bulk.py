@@ -16,7 +16,7 @@ from holdfast.errors import CircuitOpen, StoreUnavailable
 from holdfast.guard.guard import Guard
 from holdfast.guard.retry import Retry
 from holdfast.letters.bulk import Bulk, BulkProgress, LetterFilter
-from holdfast.letters.data import FailedOperationData
+from holdfast.letters.data import FailedOperationData, FailedOperationStatus
 from holdfast.letters.events import BulkChanged
 from holdfast.letters.filing import WAKE
 from holdfast.machine.breaker import Breaker
@@ -100,6 +100,16 @@ def test_an_unknown_action_is_refused_with_those_that_there_are(store: Store, cl
     for ask in (bulk.start, bulk.dry_run):
         with pytest.raises(ValueError, match=r"'burn' is no action .*replay, force_replay, resolve, discard"):
             ask(PAYMENTS, "burn")
+
+
+def test_a_status_that_no_letter_has_is_refused_with_those_that_there_are(store: Store, clock: ManualClock) -> None:
+    bulk = Bulk(Kit(store, clock).replayer)
+    for ask in (bulk.start, bulk.dry_run):
+        for status in ("PENDING", "done", ""):
+            with pytest.raises(ValueError, match=f"'{status}' is no status; use one of pending, replaying, "):
+                ask(replace(PAYMENTS, status=status), "discard")
+    assert bulk.find() == []
+    assert bulk.start(replace(PAYMENTS, status=FailedOperationStatus.PENDING)).total == 0
 
 
 def test_an_operation_on_one_letter_leaves_the_others_alone(store: Store, clock: ManualClock) -> None:

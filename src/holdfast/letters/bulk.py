@@ -31,6 +31,7 @@ from holdfast.letters.scope import (
     upper_of,
     whole_scope_of,
 )
+from holdfast.letters.values import status_value
 from holdfast.letters.walk import SETTLES, Walk
 from holdfast.machine import bulk as machine
 from holdfast.machine.bulk import BULK, BulkAction, BulkRecord, BulkState
@@ -63,8 +64,8 @@ class Bulk:
         self._heart = Heart(self._extend, lease_s / _BEATS)
 
     def dry_run(self, filter: LetterFilter, action: BulkAction | str = BulkAction.REPLAY) -> BulkPreview:
-        """What the operation would act on now; nothing is changed."""
-        now, verb = self._store.now(), _action(action)
+        """What the operation would act on now; nothing is changed. Raises ValueError for an unknown status, action."""
+        now, verb = self._store.now(), _checked(filter, action)
         page = self._store.page(LETTER, scope_of(filter, verb, now), by="created_at", limit=5)
         by_status: Counter[str] = Counter()
         by_domain: Counter[str] = Counter()
@@ -85,9 +86,10 @@ class Bulk:
     ) -> BulkProgress:
         """A new operation, for a worker to run.
 
-        Raises ValueError when `confirm_count` is not the number of letters that match now.
+        Raises ValueError for an unknown status or action, and when `confirm_count` is not the number of letters that
+        match now.
         """
-        now, verb = self._store.now(), _action(action)
+        now, verb = self._store.now(), _checked(filter, action)
         total = sum(self._count(filter, verb, now).values())
         if confirm_count is not None and confirm_count != total:
             raise InvalidValue(f"{total} letters match, not {confirm_count} as confirmed; look again with dry_run")
@@ -206,9 +208,12 @@ class Bulk:
         return progress_of(record)
 
 
-def _action(given: str) -> BulkAction:
-    """Raises ValueError for what can be done to no letter."""
+def _checked(filter: LetterFilter, action: str) -> BulkAction:
+    """The action. Raises ValueError for what can be done to no letter, and for a status that no letter ever has: as a
+    filter that only matches nothing, but here somebody would wait for what never happens."""
+    if filter.status is not None:
+        status_value(filter.status)
     try:
-        return BulkAction(given)
+        return BulkAction(action)
     except ValueError:
-        raise InvalidValue(f"{given!r} is no action of a bulk operation; use one of {', '.join(BulkAction)}") from None
+        raise InvalidValue(f"{action!r} is no action of a bulk operation; use one of {', '.join(BulkAction)}") from None
