@@ -15,6 +15,7 @@ from holdfast.backends.sql.options import sqlite_options
 from holdfast.backends.sql.store import SqlStore
 from holdfast.backends.sql.url import parse, shown
 from holdfast.errors import ConfigurationError, StoreUnavailable
+from holdfast.machine.dead_letter import LETTER
 from holdfast.store.codec import micros
 from holdfast.testing import ManualClock
 
@@ -40,6 +41,22 @@ def test_the_environment_says_how_files_are_opened_where_code_does_not() -> None
     assert sqlite_options({}, {}) == {"durable": True, "connections": 8, "patience": 30.0}
     assert sqlite_options({}, given) == {"durable": False, "connections": 3, "patience": 2.5}
     assert sqlite_options({"connections": 1}, given)["connections"] == 1
+
+
+@pytest.mark.parametrize(
+    "query", ["mode=ro", "durable=no", "check_same_thread=0&timeout=5", "uri=true", "journal_mode="]
+)
+def test_an_option_that_a_sqlite_url_does_not_have_is_refused_in_one_line(query: str) -> None:
+    name = query.rpartition("&")[2].partition("=")[0]
+    with pytest.raises(ValueError, match=f"^'{name}' is no option .*check_same_thread; .*patience= are arg") as refused:
+        open_store(f"sqlite:///x.db?{query}")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_sqlite_url_may_be_that_of_an_engine_too(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/x.db?check_same_thread=false&cached_statements=50")
+    assert store.get(LETTER, ("1",)) == [None]
+    assert (tmp_path / "x.db").exists()
 
 
 @pytest.mark.parametrize(

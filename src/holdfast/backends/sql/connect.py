@@ -14,11 +14,12 @@ from holdfast.errors import MissingExtra
 def open_database(address: Address, topics: Topics, **options: Any) -> Database:
     """The database; nothing is connected to yet.
 
-    Raises MissingExtra.
+    Raises MissingExtra, and ValueError for an option that SQLite's URLs do not have.
     """
     # A driver is imported when it is needed: nobody has all of them.
     match address.dialect:
         case "sqlite":
+            address.check_sqlite()
             return SqliteDatabase(address, topics, **options)
         case "postgresql":
             try:

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.core.redact import is_secret_key
+from holdfast.errors import InvalidValue
 
 DIALECTS: Final = {
     "sqlite": "sqlite",
@@ -16,6 +17,8 @@ DIALECTS: Final = {
 }
 EXTRAS: Final = {"sqlite": "sql", "postgresql": "postgres", "mariadb": "mariadb"}
 DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
+_OF_SQLALCHEMY: Final = ("cached_statements", "check_same_thread")
+"""Options that a URL may have which is also SQLAlchemy's; they make no difference to a store."""
 
 
 class Address(NamedTuple):
@@ -43,6 +46,15 @@ class Address(NamedTuple):
         """The file of an SQLite database."""
         path = unquote(self.rest.partition("?")[0])
         return path.removeprefix("/") or ":memory:"
+
+    def check_sqlite(self) -> None:
+        """Raises ValueError for an option that the store of a file would not heed: who says `mode=ro` means it."""
+        query = self.rest.partition("?")[2]
+        for name, _ in parse_qsl(query, keep_blank_values=True):
+            if name not in _OF_SQLALCHEMY:
+                known = ", ".join(_OF_SQLALCHEMY)
+                ours = "durable=, connections= and patience= are arguments, or HOLDFAST_SQLITE_* in the environment"
+                raise InvalidValue(f"{name!r} is no option of a SQLite URL, which may have {known}; {ours}")
 
 
 def parse(url: str) -> Address:
