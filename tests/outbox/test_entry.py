@@ -53,6 +53,17 @@ def test_names_have_1_to_255_characters(field: str) -> None:
     assert getattr(make_entry(**{field: "x" * 255}), field) == "x" * 255
 
 
+@pytest.mark.parametrize(
+    ("field", "most"), [("subject_id", 255), ("operation", 32), ("queue", 64), ("direction", 16), ("verification", 16)]
+)
+def test_a_text_of_a_wrong_length_is_told_its_length_in_characters(field: str, most: int) -> None:
+    given = make_entry().model_dump()
+    with pytest.raises(ValueError, match=f"at most {most} characters") as refused:
+        OutboxEntry(**given | {field: "x" * (most + 1)})
+    assert " item" not in str(refused.value)
+    assert getattr(OutboxEntry(**given | {field: "x" * most}), field) == "x" * most
+
+
 def test_a_naive_time_is_read_as_utc_and_another_zone_is_converted() -> None:
     naive = make_entry(at=datetime(2026, 5, 1, 12, tzinfo=UTC).replace(tzinfo=None))
     east = make_entry(at=datetime(2026, 5, 1, 14, tzinfo=timezone(timedelta(hours=2))))

@@ -77,7 +77,8 @@ def _storable(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_storable)]
 EventTypeName = Annotated[
-    AuditEventType | Annotated[Text, Field(min_length=1, max_length=64)], Field(union_mode="left_to_right")
+    AuditEventType | Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_storable)],
+    Field(union_mode="left_to_right"),
 ]
 
 

@@ -6,10 +6,20 @@ from enum import StrEnum
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator, model_validator
 
 from holdfast.machine.outbox_entry import OutboxStatus
-from holdfast.outbox.subject import FROZEN, Correction, Name, StoredSubjectId, SubjectRef, Text, Utc, json_value
+from holdfast.outbox.subject import (
+    FROZEN,
+    Correction,
+    Name,
+    StoredSubjectId,
+    SubjectRef,
+    Text,
+    Utc,
+    json_value,
+    storable,
+)
 
 
 class OutboxOperation(StrEnum):
@@ -20,8 +30,10 @@ class OutboxOperation(StrEnum):
 
 
 OperationName = Annotated[
-    OutboxOperation | Annotated[Text, Field(min_length=1, max_length=32)], Field(union_mode="left_to_right")
+    OutboxOperation | Annotated[str, Field(min_length=1, max_length=32), AfterValidator(storable)],
+    Field(union_mode="left_to_right"),
 ]
+_Word = Annotated[str, Field(max_length=16), AfterValidator(storable)]
 
 
 class OutboxEntry(BaseModel):
@@ -53,12 +65,12 @@ class OutboxEntry(BaseModel):
     saga_id: UUID | None = None
     payload: Any = None
     headers: dict[Text, Text] | None = None
-    queue: Annotated[Text, Field(min_length=1, max_length=64)] = "default"
+    queue: Annotated[str, Field(min_length=1, max_length=64), AfterValidator(storable)] = "default"
     step: Name | None = None
-    direction: Annotated[Text, Field(max_length=16)] | None = None
+    direction: _Word | None = None
     depends_on: UUID | None = None
     result: Any = None
-    verification: Annotated[Text, Field(max_length=16)] | None = None
+    verification: _Word | None = None
     verify_at: Utc | None = None
     parks: int = Field(default=0, ge=0)
     claimed_by: Name | None = None

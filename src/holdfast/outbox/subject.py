@@ -26,6 +26,7 @@ def storable(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(storable)]
+# A length stands next to the `str`: after another validator pydantic would count "items".
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidator(storable)]
 
 
@@ -128,7 +129,7 @@ def _collapsed(value: Any) -> Any:
 
 
 StoredSubjectId = Annotated[
-    str, BeforeValidator(_collapsed), Field(min_length=1, max_length=LONGEST), AfterValidator(storable)
+    str, Field(min_length=1, max_length=LONGEST), BeforeValidator(_collapsed), AfterValidator(storable)
 ]
 """A subject's id as it is stored: a text, or a composite collapsed to its canonical one."""
 
