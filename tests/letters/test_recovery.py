@@ -157,6 +157,24 @@ def test_a_drain_whose_trial_is_not_due_leaves_the_fleets_one_probe_to_live_call
     assert others.asked_for == 1
 
 
+def test_who_only_looks_at_a_breaker_whose_time_is_over_sees_that_a_trial_is_due() -> None:
+    """Leave to probe is given to whoever asks, so one who does not would be told for ever to wait a moment."""
+    kit = Kit()
+    kit.register()
+    kit.open_circuit()
+    others = OneLeave()
+    kit.guard.circuit.remote = others
+    gates = kit.replayer.gates
+    before = gates.standing("payments", knocks=False)
+    assert (before.way, before.retry_after) == ("barred", 30.0)
+    kit.clock.advance(30)
+    after = gates.standing("payments", knocks=False)
+    assert (after.way, after.retry_after, others.asked_for) == ("trial", None, 0)
+    assert after.reason == "the breaker of 'payments' is open, and a trial is due"
+    assert gates.standing("payments").way == "barred"
+    assert others.asked_for == 1
+
+
 def test_the_drain_leaves_the_trial_to_a_live_call() -> None:
     kit = Kit()
     guard = kit.make_guard(Breaker(consecutive(1), open_for=30.0, successes=2))

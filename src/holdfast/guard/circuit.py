@@ -161,7 +161,7 @@ class LiveCircuit(Circuit):
         self._plan_ahead()
 
     def look(self, reader: str) -> Any:
-        """What `peek`, `failure_count`, `figures` or `snapshot` say now."""
+        """What `peek`, `lacks_leave`, `failure_count`, `figures` or `snapshot` say now."""
         with self._lock:
             return getattr(self, reader)(self._clock.monotonic())
 
@@ -209,6 +209,10 @@ class LiveCircuit(Circuit):
         if refusal is not None or remote is None or outage is None or self.control is not Control.AUTO:
             return refusal
         return None if remote.lets_probe(now) else Refusal(FETCHING_S, outage.opened_by, self.state, outage.rule)
+
+    def lacks_leave(self, now: float) -> bool:
+        """Whether a probe is due, and only leave from the others is missing, which is given to whoever asks."""
+        return super().peek(now) is None and self.peek(now) is not None
 
     def open_seconds(self, rounds: int) -> float:
         # A function of the user's should not run under the lock, so it was asked ahead where that was possible.

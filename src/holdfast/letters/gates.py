@@ -122,7 +122,7 @@ class Gates:
             if since is not None and since < wait:
                 left = (wait - since).total_seconds()
                 return Standing(Way.BARRED, f"the breaker of {name!r} is open", left)
-        return Standing(Way.TRIAL, f"the breaker of {name!r} is {state.state}")
+        return Standing(Way.TRIAL, _trial_words(name, state.state))
 
 
 def standing_of_guard(guard: Guard, *, knocks: bool = True) -> Standing:
@@ -132,13 +132,18 @@ def standing_of_guard(guard: Guard, *, knocks: bool = True) -> Standing:
         return CLEAR
     refusal = circuit.knock() if knocks else circuit.look("peek")
     state = circuit.state
-    if refusal is not None:
+    # Who only looks gets no leave to probe, and would say for ever that there will be some in a moment.
+    if refusal is not None and (knocks or not circuit.look("lacks_leave")):
         words = "is held open by an operator" if circuit.control is Control.ISOLATED else f"is {state.value}"
         return Standing(Way.BARRED, f"the breaker of {guard.name!r} {words}", refusal.retry_after)
     if state is CircuitState.CLOSED or circuit.control in _FREE:
         return CLEAR
     busy = bool(circuit.look("figures").get("probes_held"))
-    return Standing(Way.TRIAL, f"the breaker of {guard.name!r} is {state.value}", busy=busy)
+    return Standing(Way.TRIAL, _trial_words(guard.name, state), busy=busy)
+
+
+def _trial_words(name: str, state: str) -> str:
+    return f"the breaker of {name!r} is {state}" + (", and a trial is due" if state == CircuitState.OPEN else "")
 
 
 def _circuit_of(guard: Guard) -> Any:
