@@ -73,6 +73,15 @@ def test_entries_are_listed_newest_first_in_the_width_of_a_terminal(run: Run, pu
     assert wide[1].split()[3:] == ["a-publisher-with-a-long-name", "0", "0s", "2h"]
 
 
+def test_facets_fit_a_terminal_however_many_targets_there_are(run: Run, put: Put) -> None:
+    targets = [f"a-publisher-{n}" for n in range(12)]
+    for target in targets:
+        put(target=target)
+    shown = run("outbox", "facets", env={"COLUMNS": "80"}).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert all(target in shown for target in targets)
+
+
 @pytest.mark.parametrize(
     ("args", "expected"),
     [

@@ -44,6 +44,23 @@ def test_wide_characters_take_two_places(monkeypatch: pytest.MonkeyPatch, capsys
     ]
 
 
+def test_a_list_of_names_goes_on_below_itself_and_cuts_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("charge", "erase", "x" * 30, "publish\x1b", "支払い", "rectify")
+    monkeypatch.setenv("COLUMNS", "30")
+    facts([("operations", names), ("errors", ())])
+    assert capsys.readouterr().out.splitlines() == [
+        "operations  charge, erase,",
+        "            " + "x" * 30 + ",",
+        "            publish\\x1b,",
+        "            支払い, rectify",
+    ]
+    monkeypatch.delenv("COLUMNS")
+    facts([("operations", names)])
+    assert capsys.readouterr().out == f"operations  charge, erase, {'x' * 30}, publish\\x1b, 支払い, rectify\n"
+
+
 def test_stored_control_characters_are_shown_and_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "red\x1b[31m\x07 \x9b2J \u202eback\nnext"
     table((Column("text"),), [(evil,)])

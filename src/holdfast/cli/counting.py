@@ -33,7 +33,7 @@ def outbox_facets(session: Session, as_json: bool) -> None:
         heading("")
         table(_QUEUES, [_queue_row(one) for one in found["queues"]])
     heading("")
-    facts((name, ", ".join(found[name])) for name in ("operations", "targets", "errors"))
+    facts((name, tuple(found[name])) for name in ("operations", "targets", "errors"))
 
 
 @click.command("facets")
@@ -48,7 +48,7 @@ def saga_facets(session: Session, as_json: bool) -> None:
         return
     _by("state", "sagas", found["by_state"], found["at_least"])
     heading("")
-    facts([("definitions", ", ".join(found["definitions"]))])
+    facts([("definitions", tuple(found["definitions"]))])
 
 
 def _by(name: str, what: str, counted: Document, at_least: Sequence[str]) -> None:

@@ -60,7 +60,7 @@ class Column:
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
     """Print rows under titles. A cell that is a state or an outcome has its colour."""
     console = _console()
-    room = console.width if console.is_terminal or "COLUMNS" in os.environ else _UNCUT
+    room = _room(console)
     cells = [[_cell(value) for value in row] for row in rows]
     if _squeezed(columns, cells, room):
         kept = [at for at, column in enumerate(columns) if not column.optional]
@@ -72,12 +72,16 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> None:
-    """Print names and values below each other; what is None or empty is left out."""
-    shown = [(name, value) for name, value in pairs if value not in (None, "", {}, [])]
+    """Print names and values below each other; what is None or empty is left out.
+
+    A tuple is a list of names, which goes on below itself where the terminal ends.
+    """
+    shown = [(name, value) for name, value in pairs if value not in (None, "", {}, [], ())]
     width = max((len(name) for name, _ in shown), default=0)
     console = _console()
+    room = _room(console) - width - GAP
     for name, value in shown:
-        text = _lines(value)
+        text = _enumerated(value, room) if isinstance(value, tuple) else _lines(value)
         first, *more = text.split("\n")
         line = Text(f"{name:<{width}}  ", style="bold")
         line.append(first, style=STYLES.get(first, "not bold"))
@@ -126,6 +130,20 @@ def _lines(value: Any) -> str:
     if isinstance(value, dict | list):
         value = json.dumps(plain(value), indent=2, ensure_ascii=False)
     return "\n".join(_CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", line) for line in str(value).split("\n"))
+
+
+def _enumerated(names: Iterable[Any], room: int) -> str:
+    """`a, b, c`, on as many lines as it takes; a name is never cut, for somebody may want to give it to a command."""
+    lines = [""]
+    for name in map(_cell, names):
+        if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(name) + 1 > room:
+            lines.append("")
+        lines[-1] += (" " if lines[-1] else "") + name + ","
+    return "\n".join(lines).removesuffix(",")
+
+
+def _room(console: Console) -> int:
+    return console.width if console.is_terminal or "COLUMNS" in os.environ else _UNCUT
 
 
 def _squeezed(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> bool:
