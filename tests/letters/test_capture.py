@@ -494,6 +494,23 @@ def test_the_spool_takes_what_the_store_could_not_and_gives_it_back_once(tmp_pat
         assert hold.letters.count() == 1
 
 
+def test_a_spooled_letter_is_as_old_as_its_failure_and_goes_before_what_failed_later(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    with Holdfast("memory://", clock=clock, telemetry=Hub(), background=False, spool=tmp_path / "spool") as hold:
+        pay = hold.guard("payments", dead_letter=True)
+        hold.letters.store = away = Away(hold.letters.store)  # type: ignore[assignment]
+        failed_at = clock.wall()
+        pay.run(lambda order_id: 1 / 0, "o1")
+        clock.advance(3600)
+        away.away = False
+        pay.run(lambda order_id: 1 / 0, "o2")  # is stored, and then what waited
+        first, second = hold.letters.find_by_status("pending")
+        assert [first.entity_id, second.entity_id] == ["o1", "o2"]
+        assert (first.created_at, second.created_at) == (failed_at, clock.wall())
+        assert first.updated_at == clock.wall()
+
+
 def test_a_letter_may_join_the_callers_transaction(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with Holdfast(f"sqlite:///{path}", telemetry=Hub(), background=False) as hold:

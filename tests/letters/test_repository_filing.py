@@ -351,6 +351,21 @@ def test_an_operator_may_set_any_status(letters: Letters, status: FailedOperatio
         assert type(stored.status) is str
 
 
+def test_a_letter_that_comes_late_is_as_old_as_its_failure(letters: Letters, clock: ManualClock) -> None:
+    now = clock.wall()
+    third = letters.create("d", "f")
+    first = letters.create("d", "f", created_at=now - timedelta(hours=3))
+    (second,) = letters.create_many(
+        [{"domain": "d", "failure_type": "f", "created_at": (now - timedelta(hours=2)).replace(tzinfo=None)}]
+    )
+    ahead = letters.create("d", "f", created_at=now + timedelta(days=1))
+    assert [letter.id for letter in letters.find_replayable(2)] == [first.id, second.id, third.id, ahead.id]
+    assert [letter.id for letter in letters.acquire_many(domain="d", limit=1, max_retries=2)] == [first.id]
+    assert (first.created_at, first.updated_at) == (now - timedelta(hours=3), now)
+    assert (second.created_at, ahead.created_at) == (now - timedelta(hours=2), now)
+    assert letters.count_created_in_window(now - timedelta(hours=4), now - timedelta(hours=1)) == 2
+
+
 def test_an_unknown_status_is_refused_on_write_and_matches_nothing_as_a_filter(letters: Letters) -> None:
     letter = letters.create("d", "f")
     for status in ("PENDING", "done", "", None, 3, "pending "):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("holdfast")
 _QUIET_S: Final = 60.0
-_TIMES: Final = ("expires_at",)
+_TIMES: Final = ("expires_at", "created_at")
 _WRITERS: Final = 4
 
 Entry = dict[str, Any]
@@ -183,7 +183,8 @@ class LetterBox:
             self.lose(domain, error, number)
             return [Kept(error=error)] * number
         try:
-            self.spool.append(*map(_keyed, entries))
+            failed_at = self._clock.wall()
+            self.spool.append(*(_aside(entry, failed_at) for entry in entries))
         except Exception as fault:  # the disk is full, the folder is gone: there is nowhere else to go
             if number > 1:  # perhaps there is for some
                 return [self._set_aside(entry, error) for entry in entries]
@@ -210,9 +211,13 @@ class LetterBox:
         _log.warning(message, *values)
 
 
-def _keyed(entry: Entry) -> Entry:
-    """The line at which a process dies is read back twice; the key makes one letter of it."""
-    return {**entry, "dedup_key": entry.get("dedup_key") or f"spool-{new_record_id(0)}"}
+def _aside(entry: Entry, failed_at: datetime) -> Entry:
+    """With the time at which it failed, by which letters are ordered.
+
+    The line at which a process dies is read back twice; the key makes one letter of it.
+    """
+    key = entry.get("dedup_key") or f"spool-{new_record_id(0)}"
+    return {"created_at": failed_at, **entry, "dedup_key": key}
 
 
 def _said(error: Exception) -> str:

@@ -34,6 +34,7 @@ def draft(
     expires_at: datetime | None = None,
     dedup_key: str | None = None,
     next_attempt_at: datetime | None = None,
+    created_at: datetime | None = None,
 ) -> LetterRecord:
     """The first version. Raises TypeError or ValueError for what cannot be stored."""
     payload = {
@@ -48,16 +49,19 @@ def draft(
     facts = checked_dict("metadata", metadata)
     domain, key = text("domain", domain), maybe_text("dedup_key", dedup_key)
     not_before = time("next_attempt_at", next_attempt_at) or 0
+    failed_at = time("created_at", created_at)
+    # The clock of who saw it fail may be ahead of the store's, and nobody looks for letters of the future.
+    failed_at = now if failed_at is None else min(failed_at, now)
     return LetterRecord(
         id=new_record_id(now),
         version=1,
-        due_at=not_before or now,
+        due_at=not_before or failed_at,
         domain=domain,
         failure_type=text("failure_type", failure_type),
         status=PENDING,
-        created_at=now,
+        created_at=failed_at,
         updated_at=now,
-        hour=now // HOUR,
+        hour=failed_at // HOUR,
         retry_count=whole("retry_count", retry_count),
         max_retries=whole("max_retries", max_retries),
         not_before=not_before,

@@ -45,12 +45,14 @@ class Filing(Desk):
         *,
         dedup_key: str | None = None,
         next_attempt_at: datetime | None = None,
+        created_at: datetime | None = None,
         connection: Any = None,
         wake: bool = False,
     ) -> FailedOperationData:
         """The new letter, pending.
 
         With a `dedup_key` that an active letter of the domain carries: that letter, with one occurrence more.
+        `created_at` is when it failed, for who comes to store it only later: by it letters are ordered, and age.
         `connection` is a transaction of the caller's, with which the letter lives or dies; `wake` tells the workers.
         Raises TypeError for what is not JSON, ValueError for NaN, infinities and nesting beyond 100: nothing is kept.
         """
@@ -60,7 +62,7 @@ class Filing(Desk):
             snapshot_data=snapshot_data, request_data=request_data, response_data=response_data, metadata=metadata,
             retry_count=retry_count, max_retries=max_retries, next_action_hint=next_action_hint,
             recommended_action=recommended_action, expires_at=expires_at, dedup_key=dedup_key,
-            next_attempt_at=next_attempt_at,
+            next_attempt_at=next_attempt_at, created_at=created_at,
         )  # fmt: skip
         return letter_of(self._file([letter], connection, wake)[0])
 
