@@ -1,17 +1,61 @@
-"""What the original got wrong: with eight threads at once, and with rows that look done, protected or strange."""
+"""What the original got wrong: with eight threads at once, and with rows that look done, protected or strange.
+
+| trap | where it is tested |
+|---|---|
+| 1 half-open slots and closes by several at once | tests/breakers/test_contention, test_processes |
+| 2 concurrent creators of a breaker | tests/breakers/test_contention: concurrent creators |
+| 3 counts that are read, then written | here: no retry increment; tests/breakers/test_contention: no count is lost |
+| 4 a payload rewritten from an older read | here: no update is lost; test_replay |
+| 5 `atomic_*` that are not | tests/breakers/test_contention: forced states |
+| 6 a completion of any status, or by a zombie | here |
+| 7 pending letters that nobody can acquire | here |
+| 8 the note overwrites the error | here |
+| 9 live objects, order of a set | test_repository_filing: nothing handed in or out, ids ascend |
+| 10 filters after a window | here; test_repository_finding: the SLA sees every row, expired letters have no row cap |
+| 11 resolved without a user, never archived | here |
+| 12 `max_retries` 0 reads back as 2 | test_repository_filing: falsy is not missing |
+| 13 compression without a summary; a missing one | here; test_repository_retention |
+| 14 a purge that deletes a part, then raises | test_repository_retention: a purge by ids |
+| 15 eviction stops at, or eats, the wrong rows | here; test_repository_retention: eviction looks past |
+| 16 an id of another shape raises | test_repository_filing: an unknown id of any shape |
+| 17 pins leak trials, are elsewhere, are lost | tests/breakers/test_traps, test_repository: a pinned open breaker |
+| 18 a forced close for ever; reset pins | tests/breakers/test_traps, test_repository: atomic reset, forced closed |
+| 19 closing keeps opened_at, wipes metadata | tests/breakers/test_repository: closing, last failure |
+| 20 a rate of failures only; four times the delay | tests/guard/test_breaker: ratio; test_retry: the waits |
+| 21 the SLA's `"default"` | test_repository_finding: the SLA takes |
+| 22 statistics of another shape per store | test_repository_finding: statistics; test_same_everywhere |
+| 23 "no such table" on a fresh database | here |
+| 24 connections that do not come back | here; tests/backends/test_sql_postgres |
+| 25 the spool unread, the buffer lost, ids hidden | test_capture: the spool; test_buffer |
+| 26 a user id that is no number | test_capture: a non-integer user id |
+| 27 replay needs Celery; the delay is not used | test_worker: a thread drains, a due retry; test_replay: waits longer |
+| 28 a forced open of one process | tests/breakers/test_traps |
+| 29 indexes that MySQL rejects | here |
+| 30 memory that becomes Redis, degraded | here |
+| 31 files unasked; forks | tests/app/test_app: making one; store/test_ids, backends, test_buffer, breakers: forks |
+"""
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+from holdfast.app import Holdfast
+from holdfast.backends.memory import MemoryStore
+from holdfast.backends.open import open_store
+from holdfast.backends.sql import migrate
+from holdfast.errors import StoreUnavailable
 from holdfast.letters.data import FailedOperationData
 from holdfast.letters.repository import FailedOperationRepository
+from holdfast.telemetry.hub import Hub
 from holdfast.testing.clock import ManualClock
+from tests.stores import STORES, fresh_place
 
 Letters = FailedOperationRepository
 T = TypeVar("T")
@@ -236,3 +280,59 @@ def test_eviction_does_not_eat_archived_rows_while_the_queue_grows(letters: Lett
 def test_a_missing_summary_is_not_updated(letters: Letters) -> None:
     assert letters.update_compressed_status("compressed:d:f:e:1", "stale") is False
     assert letters.get_compressed_entries() == []
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}/{}.db", "sqlite://"])
+def test_trap_23_a_fresh_database_has_its_tables_though_another_object_was_at_its_address(
+    tmp_path: Path, url: str
+) -> None:
+    seen, again = set[int](), 0
+    for n in range(60):
+        letters = FailedOperationRepository(open_store(url.format(tmp_path, n)))
+        letters.create("d", "f")
+        assert letters.count() == 1
+        again += id(letters.store) in seen
+        seen.add(id(letters.store))
+        letters.store.close()
+        del letters
+        gc.collect()
+    assert again, "no object came to where another one had been, so nothing was shown"
+
+
+@pytest.mark.parametrize("name", [name for name in STORES if name not in ("memory", "redis")])
+def test_trap_24_a_connection_comes_back_after_each_call_also_one_that_was_refused(name: str, tmp_path: Path) -> None:
+    with fresh_place(name, tmp_path) as place:
+        store = open_store(place.url, kinds=place.kinds, connections=1, patience=5.0)
+        letters = FailedOperationRepository(store)
+        for n in range(12):
+            letter = letters.create("d", "f", dedup_key=str(n))
+            with pytest.raises(TypeError):
+                letters.create("d", "f", metadata={"no": object()})
+            assert letters.try_acquire_for_replay(letter.id, 2) is not None
+            assert letters.complete_replay(letter.id, bool(n % 2))
+            with pytest.raises(ValueError, match="not archived"):
+                letters.purge_archived(ids=[letter.id])
+        assert letters.get_statistics()["total"] == 12
+        store.close()
+
+
+@pytest.mark.parametrize("url", ["mysql://localhost/x", "mariadb://localhost/x"])
+def test_trap_29_no_statement_is_one_that_mysql_rejects(url: str) -> None:
+    """MariaDB takes it, so that a test on a MariaDB shows nothing."""
+    statements = " ".join(migrate.sql(url).upper().split())
+    assert "CREATE INDEX " in statements
+    for rejected in ("INDEX IF NOT EXISTS", "INDEX IF EXISTS", "COLUMN IF NOT EXISTS", "COLUMN IF EXISTS"):
+        assert rejected not in statements
+
+
+def test_trap_30_memory_is_memory_and_a_store_that_is_away_is_not_replaced_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("REDIS_URL", "HOLDFAST_URL", "HOLDFAST_REDIS_URL"):
+        monkeypatch.setenv(name, "redis://localhost:1/0")
+    with Holdfast("memory://", telemetry=Hub(), background=False) as hold:
+        assert isinstance(hold.store, MemoryStore)
+    with Holdfast("redis://localhost:1/0", telemetry=Hub(), background=False) as away:
+        for ask in (lambda: away.letters.create("d", "f"), away.letters.find, away.letters.get_statistics):
+            with pytest.raises(StoreUnavailable):
+                ask()

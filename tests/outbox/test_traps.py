@@ -2,13 +2,13 @@
 
 | trap | where it is tested |
 |---|---|
-| 1 settles without a fence | test_settles: a settle by a lost claim; test_runner_running: a late settle |
+| 1 settles without a fence | here; test_settles: a settle by a lost claim; test_runner_running: a late settle |
 | 2 crash loops without an end | here; test_runner: an entry that crashes its runners |
 | 3 no order of corrections | here; test_erasure, test_claims: order per key; test_writers |
 | 4 two processes on SQLite | here, in two processes; test_runner_kill |
 | 5 the trail in the same SQLite file, or in memory | here; tests/audit/test_append |
 | 6 one sink error or foreign answer strands a batch | test_runner_settling, test_runner |
-| 7 horizons in another zone | test_runner: a parked entry; test_settles, test_enqueue |
+| 7 horizons in another zone | here; test_runner: a parked entry; test_enqueue |
 | 8 completion for a row that vanished | test_settles: a settle by a lost claim, after a deletion |
 | 9 no completion without external entries | test_erasure: an erasure that asks nobody else |
 | 10 an unknown resolver is given up at once | test_runner: abandoned or deferred as the runner says |
@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ from holdfast.outbox.subject import CompositeSubjectId, Correction, PiiCategory,
 from holdfast.telemetry.hub import Hub
 from holdfast.testing import ManualClock
 from tests.databases import DATABASES, METADATA, ORDERS, Database, fresh_database, open_database
-from tests.outbox.entries import HOUR, LEASE, MINUTE, START, enqueue, make_entry, nothing, operations
+from tests.outbox.entries import HOUR, LEASE, MINUTE, START, enqueue, make_entry, make_rectify, nothing, operations
 from tests.outbox.test_runner_kill import Yard, check_trail
 
 S = OutboxStatus
@@ -122,6 +122,25 @@ def office(database: Database, clock: ManualClock) -> Office:
 
 
 REF = SubjectRef(kind="crm", value="c-1")
+
+
+async def test_trap_1_a_failure_that_comes_late_does_not_undo_a_success_nor_complete_it_twice(
+    office: Office, clock: ManualClock
+) -> None:
+    (entry,) = enqueue(office.outbox, make_rectify())
+    (late,) = office.outbox.claim_batch(lease=LEASE)
+    clock.advance(300)
+    await office.runner().run_once()
+    done = office.outbox.get(entry.entry_id)
+    assert done is not None
+    assert done.status is S.SUCCEEDED
+    assert not office.outbox.mark_failed(late, error="Late", next_attempt_at=clock.wall())
+    assert not office.outbox.mark_succeeded(late, on_subject_complete=nothing)
+    clock.advance(3600)
+    await office.runner().run_once()
+    assert office.outbox.get(entry.entry_id) == done
+    assert office.crm.calls == ["new@example.org"]  # once, and with its corrections
+    assert office.types() == ["rectification_step_succeeded", "rectification_completed"]
 
 
 async def test_trap_2_an_entry_that_crashes_every_runner_is_given_up_after_its_attempts(
@@ -208,6 +227,23 @@ def test_trap_5_in_memory_nothing_of_ours_ends_the_callers_transaction(pool: Any
         assert session.execute(sa.select(ORDERS.c.id)).all() == []
     assert outbox.claim_batch() == ()
     engine.dispose()
+
+
+@pytest.mark.parametrize("hours", [-7, 5.5])
+def test_trap_7_a_horizon_of_another_zone_is_the_same_moment_on_every_database(
+    office: Office, clock: ManualClock, hours: float
+) -> None:
+    horizon = START + 10 * HOUR
+    (entry,) = enqueue(office.outbox, make_entry())
+    (claimed,) = office.outbox.claim_batch(lease=LEASE)
+    there = horizon.astimezone(timezone(timedelta(hours=hours)))
+    assert office.outbox.mark_scheduled(claimed, resume_at=there)
+    (parked,) = office.outbox.list_scheduled()
+    assert (parked.entry_id, parked.next_attempt_at) == (entry.entry_id, horizon)
+    clock.advance(10 * 3600 - 1)
+    assert office.outbox.claim_batch(lease=LEASE) == ()
+    clock.advance(1)
+    assert [one.entry_id for one in office.outbox.claim_batch(lease=LEASE)] == [entry.entry_id]
 
 
 @pytest.fixture
