@@ -4,6 +4,8 @@ What changes something is written into the audit trail before it is done: who, w
 
 A request is one hop to a thread: what comes before an endpoint does not wait for anything, and the endpoint's thread
 also writes its answer as JSON.
+
+A parameter in the address that a route does not declare is refused: a filter that is misspelt would find everything.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ from inspect import iscoroutinefunction, signature
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import ResponseValidationError
 from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from holdfast.access.rights import ADMIN, OPERATE, READ, RESOURCES, Identity
 from holdfast.app import Holdfast
-from holdfast.server.problems import RESPONSES, ProblemError
+from holdfast.core.redact import redact
+from holdfast.server.problems import RESPONSES, ProblemError, invalid
 from holdfast.server.shapes import Body
 from holdfast.server.trail import Trail
 
@@ -91,7 +95,8 @@ class Routes(APIRouter):
 
     def _adds(self, path: str, method: str, act: str | None, options: dict[str, Any]) -> Callable[[F], F]:
         right = None if act is None else f"{self.resource}:{act}"
-        needed = [] if right is None else [Depends(_needs(right))]
+        # Probes of machines that add something of their own to an address are answered all the same.
+        needed = [] if right is None else [Depends(_needs(right)), Depends(_known)]
 
         def add(function: Any) -> Any:
             self.add_api_route(
@@ -124,6 +129,24 @@ def _needs(right: str) -> Callable[[Request], Any]:
             )
 
     return check
+
+
+async def _known(request: Request) -> None:
+    if not request.scope["query_string"]:
+        return
+    known = _parameters(request.scope["route"].dependant)
+    strange = [name for name in request.query_params if name not in known]
+    if strange:
+        said = ", ".join(sorted(known)) or "none"
+        raise invalid(
+            "unknown_parameter", f"there is no parameter {redact(strange[0], 200)!r} here; there are: {said}",
+            unknown=[redact(name, 200) for name in strange[:20]], known=sorted(known),
+        )  # fmt: skip
+
+
+def _parameters(asked: Dependant) -> set[str]:
+    """The names that a route reads from its query, itself or by what it depends on."""
+    return {one.alias for one in asked.query_params}.union(*map(_parameters, asked.dependencies))
 
 
 def _answered(function: Callable[..., Any], model: Any, status: int) -> Callable[..., Any]:
