@@ -59,7 +59,7 @@ def test_users_are_listed_by_name(run: Run, answer: Answer, accounts: Access) ->
         "ada   admin               0s old    0s  ann",
         "bob   viewer  disabled    0s old    0s  ann",
     ]
-    shown = answer("access", "users")["users"]
+    shown = answer("access", "users")["items"]
     assert [user["name"] for user in shown] == ["ada", "bob"]
     assert "argon2" not in str(shown)
 
@@ -175,7 +175,7 @@ def test_tokens_are_listed_and_revoked(run: Run, answer: Answer, accounts: Acces
     ]
     assert run("access", "revoke-token", token.id, "--by", "bob").stdout == f"{token.id} opens nothing any more\n"
     assert accounts.identify_token(text) is None
-    [shown] = answer("access", "tokens")["tokens"]
+    [shown] = answer("access", "tokens")["items"]
     assert (shown["revoked_by"], shown["is_live"]) == ("bob", False)
     assert "there is no token" in run("access", "revoke-token", "nope", code=ExitCode.NOT_FOUND).stderr
 
@@ -209,7 +209,7 @@ def test_a_server_can_be_asked_for_the_same(
 
     add("ada")
     assert "already" in add("ada", code=ExitCode.FAILED).stderr
-    assert [user["name"] for user in answer("access", "users", env=env)["users"]] == ["ada"]
+    assert [user["name"] for user in answer("access", "users", env=env)["items"]] == ["ada"]
     assert run("access", "disable", "ada", env=env).stdout == "ada can sign in no more\n"
     assert run("access", "set-role", "ada", "viewer", env=env).stdout == "ada is viewer now\n"
     run("access", "enable", "ada", env=env)

@@ -124,7 +124,7 @@ def test_a_saga_is_cancelled_and_what_it_cannot_do_is_said(
     assert "has given up nothing in step 'charge'" in nothing
     assert said("saga", "cancel", things.saga) == f"saga {things.saga} is compensated\n"
     run("saga", "show", str(UUID(int=1)), "--url", at, code=ExitCode.NOT_FOUND)
-    assert [one["saga_id"] for one in json.loads(said("saga", "list", "--json"))["sagas"]] == [things.saga]
+    assert [one["saga_id"] for one in json.loads(said("saga", "list", "--json"))["items"]] == [things.saga]
 
 
 def test_the_trail_is_verified_and_a_broken_one_fails(run: Run, own: Holdfast, said: Said, at: str) -> None:

@@ -124,7 +124,7 @@ def test_operations_are_listed_carried_on_and_aborted(
     assert "note       aborted by eve\n" in run("letters", "bulk", "abort", first.id, "--by", "eve").stdout
     assert "is over already: aborted" in run("letters", "bulk", "abort", first.id, code=ExitCode.FAILED).stderr
     assert answer("letters", "bulk", "run", second.id, env=WITH_APP)["state"] == "done"
-    assert [one["id"] for one in answer("letters", "bulk", "list", "--state", "done")["operations"]] == [second.id]
+    assert [one["id"] for one in answer("letters", "bulk", "list", "--state", "done")["items"]] == [second.id]
 
 
 @pytest.mark.parametrize("command", ["status", "abort", "run"])

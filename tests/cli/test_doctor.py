@@ -30,7 +30,7 @@ def test_the_doctor_answers_in_json(answer, hold):
 
 def test_the_rules_are_listed(run, answer):
     assert run("doctor", "--rules").stdout.splitlines()[1].startswith("HF101")
-    assert answer("doctor", "--rules")[0]["id"] == "HF101"
+    assert answer("doctor", "--rules")["items"][0]["id"] == "HF101"
 
 
 def test_a_rule_that_does_not_exist_is_wrong_usage(run, hold):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -77,6 +78,29 @@ def test_a_document_is_the_same(both: Shop, command: str) -> None:
     here, there = said(command, both, both.app, "--json"), said(command, both, both.at, "--json")
     assert _comparable(json.loads(there[1])) == _comparable(json.loads(here[1]))
     assert SECRET not in here[1] + there[1]
+
+
+def lists(group: click.Group = root, *path: str) -> Iterator[str]:
+    """Every command that lists something."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from lists(command, *path, name)
+        elif name == "list":
+            yield " ".join([*path, name])
+
+
+LISTS: Final = (
+    *sorted(set(lists()) - {"workers list"}), "access users", "access tokens", "outbox abandoned", "outbox scheduled",
+    "outbox verify", "workflow log {flow}", "workflow stranded", "workflow finalizers", "doctor --rules",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_a_list_has_its_items_where_the_api_has_them(both: Shop, command: str) -> None:
+    document = json.loads(said(command, both, both.app, "--json")[1])
+    assert isinstance(document["items"], list)
 
 
 def _settled(text: str) -> list[str]:

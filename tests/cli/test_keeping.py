@@ -80,7 +80,7 @@ def test_summaries_of_compressed_letters_can_be_seen_and_marked(
         "DOMAIN    FAILURE TYPE       CODE  LETTERS  STATUS  LAST SEEN  SAMPLE",
         "payments  MAX_RETRIES_CONN…  503         2  active         0s  ConnectionError:…",
     ]
-    [entry] = answer("letters", "compressed", "list", "--domain", "payments")["compressed"]
+    [entry] = answer("letters", "compressed", "list", "--domain", "payments")["items"]
     assert entry["count"] == 2
     assert answer("letters", "compressed", "summary") == {
         "total_summaries": 1,
@@ -88,5 +88,5 @@ def test_summaries_of_compressed_letters_can_be_seen_and_marked(
         "by_status": {"active": 1, "stale": 0, "archived": 0},
     }
     run("letters", "compressed", "mark", entry["id"], "archived")
-    assert answer("letters", "compressed", "list", "--status", "active") == {"compressed": []}
+    assert answer("letters", "compressed", "list", "--status", "active") == {"items": []}
     run("letters", "compressed", "mark", "nope", "archived", code=ExitCode.NOT_FOUND)

@@ -46,10 +46,10 @@ def test_a_list_of_long_words_still_fits(run: Run, filed: Filed, hold: Holdfast)
 def test_a_list_in_json_has_whole_letters_and_the_cursor_of_the_next_page(answer: Answer, filed: Filed) -> None:
     ids = [filed(error_message=str(at)) for at in range(5)]
     page = answer("letters", "list", "--limit", "2")
-    seen = [letter["id"] for letter in page["letters"]]
+    seen = [letter["id"] for letter in page["items"]]
     while page["next"] is not None:
         page = answer("letters", "list", "--limit", "2", "--after", page["next"])
-        seen += [letter["id"] for letter in page["letters"]]
+        seen += [letter["id"] for letter in page["items"]]
     assert seen == ids[::-1]
 
 
@@ -103,7 +103,7 @@ def test_every_filter_narrows_the_list(
         (resolved := filed("payments", "F3")): "c",
     }
     hold.letters.mark_as_resolved(resolved, "manual")
-    assert {names[letter["id"]] for letter in answer("letters", "list", *args)["letters"]} == found
+    assert {names[letter["id"]] for letter in answer("letters", "list", *args)["items"]} == found
 
 
 def test_a_status_that_does_not_exist_is_wrong_usage(run: Run, hold: Holdfast) -> None:

@@ -102,14 +102,14 @@ def test_filters_narrow_a_list_down(
     ids = [
         abandoned(), put("keep"), put(target="crm"), put(subject_id="ann"), put(key="k-4"), put(queue="slow"),
     ]  # fmt: skip
-    assert [ids.index(one["entry_id"]) for one in answer("outbox", "list", *args)["entries"]] == expected
+    assert [ids.index(one["entry_id"]) for one in answer("outbox", "list", *args)["items"]] == expected
 
 
 def test_pages_follow_each_other(run: Run, answer: Answer, put: Put) -> None:
     ids, seen, after = [put() for _ in range(5)], [], []
     while True:
         page = answer("outbox", "list", "--limit", "2", *after)
-        seen += [one["entry_id"] for one in page["entries"]]
+        seen += [one["entry_id"] for one in page["items"]]
         if page["next"] is None:
             break
         after = ["--after", page["next"]]
@@ -167,11 +167,11 @@ def test_what_was_given_up_and_what_was_put_off_have_lists_of_their_own(
     assert run("outbox", "scheduled").stderr == "no entry is scheduled\n"
     gone, kept = [abandoned() for _ in range(2)], put("keep", target="crm")
     hold.worker().run_once()
-    assert [one["entry_id"] for one in answer("outbox", "abandoned")["entries"]] == gone
+    assert [one["entry_id"] for one in answer("outbox", "abandoned")["items"]] == gone
     assert lines(run("outbox", "abandoned", "--limit", "1"))[1].split()[0] == gone[0]
     assert "a higher --limit" in run("outbox", "abandoned", "--limit", "1").stderr
     assert lines(run("outbox", "scheduled"))[1].split()[:3] == [kept, "keep", "crm"]
-    assert [one["parks"] for one in answer("outbox", "scheduled")["entries"]] == [1]
+    assert [one["parks"] for one in answer("outbox", "scheduled")["items"]] == [1]
 
 
 def test_counts_are_by_queue_and_status_with_the_lag_of_each(
@@ -338,7 +338,7 @@ def test_verify_shows_what_was_denied_or_asked_in_vain(run: Run, answer: Answer,
         )
     ]  # fmt: skip
     enqueue(hold.outbox, *entries[:2], entries[4])
-    assert [one["subject_id"] for one in answer("outbox", "verify")["entries"]] == ["b"]
+    assert [one["subject_id"] for one in answer("outbox", "verify")["items"]] == ["b"]
     enqueue(hold.outbox, *entries[2:4])
     said = lines(run("outbox", "verify", code=ExitCode.FAILED))
     assert [line.split()[1:] for line in said[1:]] == [
@@ -414,8 +414,8 @@ def test_targets_are_asked_again_about_all_that_need_it_or_match_a_filter(
     assert by_filter == {"matched": 1, "asked": 1, "refused": []}
     assert answer("outbox", "verify", "--all", "--yes")["asked"] == 1
     assert answer("outbox", "verify", "--all", "--yes")["matched"] == 0
-    assert len(answer("outbox", "verify")["entries"]) == 3
-    assert [one["subject_id"] for one in answer("outbox", "verify", "--subject", "failed")["entries"]] == ["failed"]
+    assert len(answer("outbox", "verify")["items"]) == 3
+    assert [one["subject_id"] for one in answer("outbox", "verify", "--subject", "failed")["items"]] == ["failed"]
 
 
 @pytest.mark.parametrize("args", [["--yes"], ["--dry-run"], [str(UUID(int=1)), "--target", "crm"]])

@@ -56,7 +56,7 @@ def test_the_outbox_is_operated_and_no_other_table_is_made(
     id = str(entry.entry_id)
     counts = answer("outbox", "counts", *PREFIX)
     assert counts["by_status"]["abandoned"] == 1
-    assert [one["entry_id"] for one in answer("outbox", *PREFIX, "abandoned")["entries"]] == [id]
+    assert [one["entry_id"] for one in answer("outbox", *PREFIX, "abandoned")["items"]] == [id]
     assert "1 " in run("outbox", "requeue", "--all", "--yes", *PREFIX).stdout
     shown = answer("outbox", "show", id, *PREFIX)
     assert (shown["status"], shown["events"][0]["event_type"]) == ("pending", "erasure_requeued")
@@ -90,11 +90,11 @@ def test_tables_that_are_not_there_are_said(run: Run, mounted: Database) -> None
 def test_sagas_are_operated_with_the_definitions_of_a_program(run: Run, answer: Answer, mounted: Database) -> None:
     orders = Shop(mounted, order_saga(), clock=cast("Any", SYSTEM_CLOCK))
     saga_id = str(orders.start("order", subject_id="o-7"))
-    assert [one["saga_id"] for one in answer("saga", "list", *PREFIX)["sagas"]] == [saga_id]
+    assert [one["saga_id"] for one in answer("saga", "list", *PREFIX)["items"]] == [saga_id]
     assert "give --app" in run("saga", "cancel", saga_id, *PREFIX, code=ExitCode.FAILED).stderr
     app: dict[str, str | None] = {"HOLDFAST_APP": "tests.cli.shop:ordering", "HOLDFAST_URL": None}
     assert answer("saga", "cancel", saga_id, *PREFIX, env=app)["state"] in ("compensating", "compensated")
-    assert answer("saga", "list", env=app) == {"sagas": [], "next": None}  # those of the program's own tables
+    assert answer("saga", "list", env=app) == {"items": [], "next": None}  # those of the program's own tables
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)

@@ -48,7 +48,7 @@ def test_letters_are_listed_and_shown_as_from_the_store(
     assert "s3cret" not in run("letters", "show", ids[0], "--url", at).stdout
     page = answer("letters", "list", "--limit", "2", "--url", at)
     rest = answer("letters", "list", "--after", page["next"], "--url", at)
-    assert [one["id"] for one in rest["letters"]] == ids[1::-1]
+    assert [one["id"] for one in rest["items"]] == ids[1::-1]
 
 
 def test_more_letters_than_a_page_of_the_server_has_are_fetched_page_by_page(
@@ -56,7 +56,7 @@ def test_more_letters_than_a_page_of_the_server_has_are_fetched_page_by_page(
 ) -> None:
     hold.letters.create_many({"domain": "payments", "failure_type": "F"} for _ in range(603))
     found = answer("letters", "list", "--limit", "602", "--url", at)
-    assert len({one["id"] for one in found["letters"]}) == 602
+    assert len({one["id"] for one in found["items"]}) == 602
     assert found["next"] is not None
 
 
@@ -102,7 +102,7 @@ def test_breakers_are_seen_and_steered(run: Run, answer: Answer, hold: Holdfast,
     assert said == f"payments is held open for 10 min, in every process on {at}\n"
     assert lines(run("breakers", "list", "--url", at)) == lines(run("breakers", "list"))
     assert answer("breakers", "show", "payments", "--url", at) == answer("breakers", "show", "payments")
-    assert answer("breakers", "list", "--open", "--url", at)["breakers"][0]["controlled_by_id"] == "local"
+    assert answer("breakers", "list", "--open", "--url", at)["items"][0]["controlled_by_id"] == "local"
     run("breakers", "clear", "payments", "--url", at)
     run("breakers", "reset", "payments", "--url", at)
     assert hold.breakers.get_by_service_name("payments").state == "closed"  # type: ignore[union-attr]
@@ -119,7 +119,7 @@ def test_workflows_are_listed_counted_and_sent_signals(run: Run, answer: Answer,
             assert answer(*command, "--url", at) == answer(*command), command
         assert run_of.id in run("workflow", "list", "--url", at).stdout
         assert lines(run("workflow", "counts", "--url", at)) == lines(run("workflow", "counts"))
-        assert answer("workflow", "list", "--status", "SUCCEEDED", "--url", at)["workflows"] == []
+        assert answer("workflow", "list", "--status", "SUCCEEDED", "--url", at)["items"] == []
         assert answer("workflow", "signal", run_of.id, "approved", "--url", at)["taken"] is True
         run("workflow", "signal", "none", "approved", "--url", at, code=ExitCode.NOT_FOUND)
         other = own.workflows.start("fulfil", {"id": 8})
@@ -210,7 +210,7 @@ def test_old_workflows_are_deleted_after_a_yes(run: Run, answer: Answer, own: Ho
         prune = ["workflow", "prune", "--older-than", "2999-01-01T00:00", "--url", at]
         assert run(*prune).stdout == "1 workflow would be deleted\n"
         assert answer(*prune, "--yes") == {"matched": 1, "kept": {}, "pruned": 1}
-        assert [one["id"] for one in answer("workflow", "list", "--url", at)["workflows"]] == [running]
+        assert [one["id"] for one in answer("workflow", "list", "--url", at)["items"]] == [running]
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ def test_sagas_are_listed_with_where_they_are(shop: Shop, run: Run) -> None:
     shop.succeed("reserve")
     line = conftest.lines(run("list", "--state", "running"))[1].split()
     assert line == [str(saga_id), "order", "1", "running", "charge", "0s", "o-7"]
-    assert json.loads(run("list", "--state", "stuck", "--json").stdout) == {"sagas": [], "next": None}
-    [found] = json.loads(run("list", "--subject", "o-7", "--json").stdout)["sagas"]
+    assert json.loads(run("list", "--state", "stuck", "--json").stdout) == {"items": [], "next": None}
+    [found] = json.loads(run("list", "--subject", "o-7", "--json").stdout)["items"]
     assert (found["saga_id"], found["state"], found["steps"][0]["state"]) == (str(saga_id), "running", "done")
 
 

@@ -55,7 +55,7 @@ def test_a_schedule_is_added_shown_and_listed(own: Holdfast, run: Run, answer: A
     said = run(*DAILY, "--timezone", "Europe/Berlin", "--overlap", "queue", "--catch-up", "2").stdout
     assert "schedule 'nightly' ticks next at" in said
     assert "03:00:00 CE" in said
-    (one,) = answer("schedule", "list")["schedules"]
+    (one,) = answer("schedule", "list")["items"]
     assert (one["name"], one["workflow"], one["overlap"], one["catch_up"]) == ("nightly", "report", "queue", 2)
     assert one["kwargs"] == {"day": "monday"}
     assert "nightly" in run("schedule", "list").stdout
@@ -110,7 +110,7 @@ def test_to_add_or_run_a_schedule_the_program_is_needed_and_to_look_it_is_not(
 def test_a_workflow_is_shown_with_those_that_it_has_started(own: Holdfast, run: Run, answer: Any) -> None:
     parent = own.workflows.start("report", day="monday").id
     work(own)
-    (child,) = answer("list", "--parent", parent)["workflows"]
+    (child,) = answer("list", "--parent", parent)["items"]
     assert (child["name"], child["parent"]) == ("collect", parent)
     wide = {**ENV, "COLUMNS": "160"}
     shown = run("show", parent, env=wide).stdout
@@ -127,7 +127,7 @@ def test_a_workflow_is_shown_with_those_that_it_has_started(own: Holdfast, run: 
 
 def test_a_workflow_that_waits_for_its_turn_is_shown_with_its_place(own: Holdfast, run: Run, answer: Any) -> None:
     ids = [own.workflows.start("report", day=day).id for day in "abc"]
-    found = {one["id"]: one["place"] for one in answer("list", "--pipeline", "report")["workflows"]}
+    found = {one["id"]: one["place"] for one in answer("list", "--pipeline", "report")["items"]}
     assert found == {ids[0]: None, ids[1]: 1, ids[2]: 2}
     assert "number 2 in line of pipeline 'report'" in run("show", ids[2]).stdout
     assert "report, 1 at once" in run("show", ids[0]).stdout

@@ -26,10 +26,10 @@ def test_the_commands_work_on_every_shared_store(run: Run, answer: Answer, tmp_p
         run("db", "upgrade", env=here)
     with Holdfast(url) as hold:
         ids = [hold.letters.create("payments", "F", f"failure {at}").id for at in range(3)]
-    assert [one["id"] for one in answer("letters", "list", env=here)["letters"]] == ids[::-1]
+    assert [one["id"] for one in answer("letters", "list", env=here)["items"]] == ids[::-1]
     assert answer("letters", "facets", env=here)["by_domain"] == {"payments": 3}
     run("breakers", "force-open", "payments", "--reason", "down", env=here)
-    assert [one["state"] for one in answer("breakers", "list", env=here)["breakers"]] == ["open"]
+    assert [one["state"] for one in answer("breakers", "list", env=here)["items"]] == ["open"]
     run("letters", "resolve", ids[0], env=here)
     assert answer("letters", "bulk", "discard", "--yes", env=here)["succeeded"] == 2
     run("worker", "--once", env={**here, "HOLDFAST_APP": shop.APP})
@@ -56,23 +56,23 @@ def test_the_commands_of_the_outbox_work_on_every_database(
         hold.outbox.put(session, "keep", {"order_id": "o-3"}, target="crm", queue="slow")
     assert answer("outbox", "counts", env=here)["by_status"]["pending"] == 4
     run("worker", "--once", env={**app, shop.DOWN: "1"})
-    assert [one["entry_id"] for one in answer("outbox", "abandoned", env=here)["entries"]] == ids
+    assert [one["entry_id"] for one in answer("outbox", "abandoned", env=here)["items"]] == ids
     page = answer("outbox", "list", "--status", "abandoned", "--limit", "2", env=here)
-    assert [one["entry_id"] for one in page["entries"]] == ids[:0:-1]
-    assert [one["entry_id"] for one in answer("outbox", "list", "--key", "k-1", env=here)["entries"]] == [ids[1]]
+    assert [one["entry_id"] for one in page["items"]] == ids[:0:-1]
+    assert [one["entry_id"] for one in answer("outbox", "list", "--key", "k-1", env=here)["items"]] == [ids[1]]
     shown = answer("outbox", "show", ids[0], env=app)
     assert (shown["history"][0]["outcome"], shown["events"][0]["event_type"]) == ("abandoned", "send_failed")
     assert shown["history"][0]["finished_at"].endswith("Z")
     assert answer("outbox", "requeue", "--target", "mail", "--yes", env=app)["requeued"] == 3
     assert answer("outbox", "cancel", ids[2], env=app)["cancelled"] == 1
     run("worker", "--once", "--queue", "default", "--queue", "slow", env=app)
-    assert answer("outbox", "scheduled", env=here)["entries"][0]["queue"] == "slow"
+    assert answer("outbox", "scheduled", env=here)["items"][0]["queue"] == "slow"
     assert answer("outbox", "prune", "--older-than", "0", "--yes", env=here) == {"matched": 2, "pruned": 2}
     run("outbox", "pause", "slow", env=here)
     [paused] = answer("outbox", "paused", env=here)["paused"]
     assert paused["paused_at"].endswith("Z")
     run("outbox", "resume", "slow", env=here)
-    assert answer("saga", "list", env=here) == {"sagas": [], "next": None}
+    assert answer("saga", "list", env=here) == {"items": [], "next": None}
     assert "verified: " in run("audit", "verify", env=here).stdout
     shown = answer("db", "info", env=here)
     assert (shown["outbox_waiting"], shown["outbox_abandoned"]) == (1, 1)

@@ -54,8 +54,8 @@ def test_workflows_are_listed_newest_first_and_page_by_page(own: Holdfast, run: 
     assert "no workflows match" in run("list").stderr
     first, second = (own.workflows.start("fulfil", order={"id": number}).id for number in (1, 2))
     page = answer("list", "--limit", "1")
-    assert [one["id"] for one in page["workflows"]] == [second]
-    assert [one["id"] for one in answer("list", "--after", page["next"])["workflows"]] == [first]
+    assert [one["id"] for one in page["items"]] == [second]
+    assert [one["id"] for one in answer("list", "--after", page["next"])["items"]] == [first]
     own.workflows.cancel(first, "changed my mind")
     title, line = run("list", "--status", "canceled", "--name", "fulfil", "--since", "1h").stdout.splitlines()
     assert title.split() == ["ID", "NAME", "STATUS", "AGE", "TOOK", "REASON"]
@@ -96,7 +96,7 @@ def test_the_log_is_shown_and_how_it_stood_at_a_number_of_it(started: str, run: 
     assert "workflow_started" in lines[1]
     [suspended] = [line.split() for line in lines if "stage_suspended" in line]
     assert suspended[3:6] == ["wait_signal", "waits_for", "approved,"]
-    entries = answer("log", started, "--after", "1")["entries"]
+    entries = answer("log", started, "--after", "1")["items"]
     assert {one["seq"] for one in entries}.isdisjoint({0, 1})
     assert "there are more: --after 1" in run("log", started, "--limit", "1").stderr
     then = answer("show", started, "--at", "1")
@@ -305,7 +305,7 @@ def test_finalizers_are_listed_without_secrets_and_run_again(
     work(own)
     for _ in range(3):
         own.workflows.finalizers.execute(f"{id}.pack")
-    [one] = answer("finalizers", id, "--state", "failed")["finalizers"]
+    [one] = answer("finalizers", id, "--state", "failed")["items"]
     assert (one["name"], one["stage"], one["state"], one["last_error"]) == (
         "tidy", "pack", "FAILED", "OSError: the table is locked",
     )  # fmt: skip
@@ -334,7 +334,7 @@ def test_old_workflows_are_deleted_after_a_yes(own: Holdfast, run: Run, answer: 
     assert answer("prune", "--older-than", future) == {"matched": 1, "kept": {}, "pruned": 0}
     assert "1 workflow would be deleted" in run("prune", "--older-than", future, "--dry-run", "--yes").stdout
     assert "deleted 1 workflow" in run("prune", "--older-than", future, "--yes").stdout
-    assert [one["id"] for one in answer("list")["workflows"]] == [started]
+    assert [one["id"] for one in answer("list")["items"]] == [started]
     assert "is no time" in run("prune", "--older-than", "long", code=ExitCode.USAGE).stderr
 
 

@@ -38,8 +38,8 @@ def test_what_a_workflow_guarantees_is_said_by_name_or_id(own: Holdfast, run: Ru
 def test_what_no_worker_can_take_is_shown_with_the_reason(own: Holdfast, run: Run, answer: Any) -> None:
     assert "all that is due can be taken" in run("workflow", "stranded").stderr
     id = own.workflows.start("fulfil", **ORDER).id
-    assert {one["reason"] for one in answer("stranded")["stranded"]} == {"no worker is there"}
-    assert [one["stranded"] for one in answer("list")["workflows"]] == ["no worker is there"]
+    assert {one["reason"] for one in answer("stranded")["items"]} == {"no worker is there"}
+    assert [one["stranded"] for one in answer("list")["items"]] == ["no worker is there"]
     for command in (("stranded",), ("list",), ("show", id)):
         assert "no worker is there" in run("workflow", *command).stdout
     work(own)

@@ -47,7 +47,7 @@ def users(session: Session, as_json: bool) -> None:
     accounts = accounts_of(session)
     found = accounts.users()
     if as_json:
-        document({"users": found})
+        document({"items": found})
     elif found:
         table(_USERS, [_user_row(user, accounts.now()) for user in found])
     else:
@@ -181,7 +181,7 @@ def tokens(session: Session, as_json: bool) -> None:
     accounts = accounts_of(session)
     found = accounts.tokens()
     if as_json:
-        document({"tokens": found})
+        document({"items": found})
     elif found:
         table(_TOKENS, [_token_row(token, accounts.now()) for token in found])
     else:

@@ -48,7 +48,7 @@ def list_breakers(session: Session, only_open: bool, as_json: bool) -> None:
     found = states.get_open_states() if only_open else states.get_all_states()
     now = session.now()
     if as_json:
-        document({"breakers": [breaker_document(state, now) for state in found]})
+        document({"items": [breaker_document(state, now) for state in found]})
     elif found:
         table(_BREAKERS, [_row(state, now) for state in found])
     else:

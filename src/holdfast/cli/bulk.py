@@ -95,7 +95,7 @@ def list_operations(session: Session, state: str | None, limit: int, as_json: bo
     """Show bulk operations, the newest first."""
     found = session.letters.bulk.find(state, limit)
     if as_json:
-        document({"operations": [operation_document(one) for one in found]})
+        document({"items": [operation_document(one) for one in found]})
     elif found:
         now = session.now()
         rows = [

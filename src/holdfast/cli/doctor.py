@@ -74,7 +74,7 @@ def _summary(diagnosis: Diagnosis) -> str:
 
 def _list_rules(as_json: bool) -> None:
     if as_json:
-        document([{"id": one.id, "name": one.name, "severity": one.severity, "why": one.why} for one in RULES])
+        document({"items": [{name: getattr(one, name) for name in ("id", "name", "severity", "why")} for one in RULES]})
         return
     columns = (Column("RULE"), Column("NAME"), Column("SEVERITY"), Column("WHY", gives=True))
     table(columns, [(one.id, one.name, one.severity, one.why) for one in RULES])

@@ -106,7 +106,7 @@ def list_entries(
     found = session.outbox.find(status=status, **where, limit=limit + 1, after=after, newest_first=True)
     shown, following = found[:limit], str(found[limit - 1].entry_id) if len(found) > limit else None
     if as_json:
-        document({"entries": [entry_document(one, session.outbox.operations) for one in shown], "next": following})
+        document({"items": [entry_document(one, session.outbox.operations) for one in shown], "next": following})
         return
     if not shown:
         note("no entries match")
@@ -201,7 +201,7 @@ def show_all(
     """A table of the first ones, or a document."""
     shown = found[:limit]
     if as_json:
-        document({"entries": [entry_document(one, session.outbox.operations) for one in shown]})
+        document({"items": [entry_document(one, session.outbox.operations) for one in shown]})
     elif shown:
         now = session.now()
         table(columns, [row(one, now) for one in shown])

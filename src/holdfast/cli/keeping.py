@@ -91,7 +91,7 @@ def list_compressed(session: Session, domain: str | None, status: str | None, li
     """Show summaries, the latest first."""
     entries = session.letters.get_compressed_entries(domain, status, limit)
     if as_json:
-        document({"compressed": [{**plain(one), "sample_context": masked(one.sample_context)} for one in entries]})
+        document({"items": [{**plain(one), "sample_context": masked(one.sample_context)} for one in entries]})
     elif entries:
         now = session.now()
         rows = [

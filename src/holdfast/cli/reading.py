@@ -39,7 +39,7 @@ def list_letters(session: Session, where: dict[str, Any], limit: int, after: str
     shown, more = found[:limit], len(found) > limit
     following = shown[-1].cursor if more else None
     if as_json:
-        document({"letters": [letter_document(letter) for letter in shown], "next": following})
+        document({"items": [letter_document(letter) for letter in shown], "next": following})
         return
     if not shown:
         note("no letters match")

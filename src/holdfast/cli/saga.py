@@ -74,7 +74,7 @@ def list_sagas(
             break
     following = None if cursor is None else cursor_text(cursor)
     if as_json:
-        document({"sagas": [saga_document(run, session.sagas) for run in found], "next": following})
+        document({"items": [saga_document(run, session.sagas) for run in found], "next": following})
         return
     if found:
         now = session.now()

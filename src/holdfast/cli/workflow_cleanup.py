@@ -41,7 +41,7 @@ def finalizers(session: Session, id: str | None, state: str | None, limit: int, 
         find_record(session, id)
     found = session.workflows.finalizers.find(id, state=state, limit=limit)
     if as_json:
-        document({"finalizers": [finalizer_document(one) for one in found]})
+        document({"items": [finalizer_document(one) for one in found]})
     elif found:
         now = session.now()
         table(_FINALIZERS, [_row(one, now) for one in found])

@@ -59,7 +59,7 @@ def stranded(session: Session, limit: int, as_json: bool) -> None:
     """Show work that is due and that no worker can take, and why."""
     found = session.workflows.stranded(limit=limit)
     if as_json:
-        document({"stranded": [plain(one) for one in found]})
+        document({"items": [plain(one) for one in found]})
     elif found:
         now = session.now()
         table(_STRANDED, [(one.workflow_id, one.name, one.stage, ago(one.since, now), one.reason) for one in found])

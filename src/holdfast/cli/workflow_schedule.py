@@ -81,7 +81,7 @@ def list_schedules(session: Session, as_json: bool) -> None:
     """Show all schedules, by name."""
     found, now = session.workflows.schedules.all(), session.now()
     if as_json:
-        document({"schedules": [schedule_document(one) for one in found]})
+        document({"items": [schedule_document(one) for one in found]})
     elif found:
         table(_ROWS, [_row(one, now) for one in found])
     else:

@@ -96,7 +96,7 @@ def list_workflows(
     places = {one.id: session.workflows.place(one.id) for one in shown if one.status is WorkflowStatus.BUFFERED}
     if as_json:
         rows = [{**plain(one), "place": places.get(one.id), "stranded": stuck.get(one.id)} for one in shown]
-        document({"workflows": rows, "next": following})
+        document({"items": rows, "next": following})
         return
     if not shown:
         note("no workflows match")
@@ -171,7 +171,7 @@ def log(session: Session, id: str, after: int, limit: int, as_json: bool) -> Non
     find_record(session, id)
     found = session.workflows.log(id, after=after, limit=limit)
     if as_json:
-        document({"entries": [entry_document(one) for one in found]})
+        document({"items": [entry_document(one) for one in found]})
     elif found:
         table(LOG, [log_row(one) for one in found])
         if session.workflows.log(id, after=found[-1].seq, limit=1):
