@@ -34,6 +34,14 @@ def test_in_a_pipe_nothing_is_cut(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert capsys.readouterr().out.splitlines()[1] == "a1       5  " + "x" * 300
 
 
+def test_what_is_optional_goes_where_no_column_can_give(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    table((Column("name", gives=True), Column("run", optional=True), Column("n")), [("abc", "0123456789abcdef", 1)])
+    assert capsys.readouterr().out.splitlines() == ["NAME  N", "abc   1"]
+
+
 def test_wide_characters_take_two_places(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     table((Column("text", gives=True), Column("n")), [("支払いに失敗しました", 1), ("abc", 2)])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -28,6 +30,23 @@ def test_the_help_names_every_command_and_every_exit_code(run: Run) -> None:
     text = run("--help").stdout
     assert all(f"  {name} " in text for name in GROUPS)
     assert all(f"  {code.value}  {meaning}" in text for code, meaning in MEANINGS.items())
+
+
+def helps(group: click.Group = root, *path: str) -> Iterator[tuple[str, ...]]:
+    """Every command and every group of commands."""
+    yield path
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from helps(command, *path, name)
+        else:
+            yield *path, name
+
+
+def test_no_help_is_wider_than_80_columns(run: Run) -> None:
+    shown = {path: run(*path, "--help").stdout for path in helps()}
+    assert {path: line for path, text in shown.items() for line in text.splitlines() if len(line) > 80} == {}
 
 
 def test_the_help_loads_neither_sqlalchemy_nor_redis_nor_pydantic() -> None:

@@ -50,6 +50,18 @@ def test_what_a_schedule_did_is_shown_without_secrets(own: Holdfast, run: Run) -
     assert "hunter2" not in shown
 
 
+def test_a_list_of_schedules_has_80_columns(own: Holdfast, run: Run) -> None:
+    for name, cron, zone in (("nightly", "0 3 * * *", "UTC"), ("work", "*/15 8-18 * * 1-5", "Europe/Berlin")):
+        own.workflows.schedules.add(name, "fulfil", {"order": {"id": 7}}, cron=cron, timezone=zone)
+        own.workflows.schedules.run(name)
+    shown = run("schedule", "list").stdout.splitlines()
+    assert max(map(len, shown)) <= 80
+    assert shown[0].split() == ["NAME", "WORKFLOW", "CRON", "NEXT", "IN", "NOTE"]
+    assert [line.split()[0] for line in shown[1:]] == ["nightly", "work"]
+    assert "*/15 8-18 * * 1-5" in shown[2]
+    assert "TIMEZONE" in run("schedule", "list", env={**ENV, "COLUMNS": "160"}).stdout
+
+
 def test_a_schedule_is_added_shown_and_listed(own: Holdfast, run: Run, answer: Any) -> None:
     assert "there are no schedules" in run("schedule", "list").stderr
     said = run(*DAILY, "--timezone", "Europe/Berlin", "--overlap", "queue", "--catch-up", "2").stdout

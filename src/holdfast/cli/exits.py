@@ -27,9 +27,7 @@ MEANINGS: Final = {
     ExitCode.OK: "ok",
     ExitCode.FAILED: "something was refused or failed, for instance a replay",
     ExitCode.USAGE: "wrong usage: nothing was done",
-    ExitCode.NOT_FOUND: (
-        "there is no such thing: letter, entry, saga, workflow, breaker, guard, pool, worker, operation, user, token…"
-    ),
+    ExitCode.NOT_FOUND: "there is no such thing: letter, workflow, breaker, user…",
     ExitCode.NO_STORE: "the store cannot be reached, or its schema is not current",
     ExitCode.ABORTED: "a confirmation was declined, or the user interrupted",
 }

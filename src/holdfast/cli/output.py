@@ -147,21 +147,26 @@ def _room(console: Console) -> int:
 
 
 def _squeezed(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> bool:
-    """Whether a column would be cut so short that it says little."""
+    """Whether a column would be cut so short that it says little, or a line be wider than there is room."""
     natural, given = _widths(columns, rows, _UNCUT), _widths(columns, rows, room)
-    return any(now < before and now < READABLE for before, now in zip(natural, given, strict=True))
+    is_cut = any(now < before and now < READABLE for before, now in zip(natural, given, strict=True))
+    return is_cut or _across(given) > room
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:
     """How wide each column is: as its widest cell, or less where the room ends, the widest giving first."""
     widths = [max([len(column.title), *(cell_len(row[at]) for row in rows)]) for at, column in enumerate(columns)]
     giving = [at for at, column in enumerate(columns) if column.gives]
-    excess = sum(widths) + GAP * (len(widths) - 1) - room
+    excess = _across(widths) - room
     while excess > 0 and giving and max(widths[at] for at in giving) > NARROWEST:
         widest = max(giving, key=lambda at: widths[at])
         widths[widest] -= 1
         excess -= 1
     return widths
+
+
+def _across(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
 
 
 def _row(

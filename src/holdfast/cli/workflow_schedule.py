@@ -22,8 +22,9 @@ from holdfast.views.workflows import entry_document, schedule_document
 from holdfast.workflows.schedule import GRACE_S, Overlap, WorkflowSchedule
 
 _ROWS: Final = (
-    Column("name", gives=True), Column("workflow", gives=True), Column("cron"), Column("timezone", gives=True),
-    Column("next"), Column("in", right=True), Column("last run"), Column("note", gives=True),
+    Column("name", gives=True), Column("workflow", gives=True), Column("cron", gives=True),
+    Column("timezone", gives=True, optional=True), Column("next"), Column("in", right=True),
+    Column("last run", optional=True), Column("note", gives=True),
 )  # fmt: skip
 
 
