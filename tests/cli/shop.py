@@ -49,6 +49,13 @@ def guarded() -> Holdfast:
     return hold
 
 
+def hasty() -> Holdfast:
+    """A shop whose breakers have asked the store before anybody else does."""
+    hold = guarded()
+    hold.breakers.sharing.sync()
+    return hold
+
+
 def calling() -> Holdfast:
     """A shop with an outbox: what it sends is refused while the shop is down, what it keeps is put off."""
     from holdfast.outbox.operation import Park, StepEvents

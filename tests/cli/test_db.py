@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ from holdfast.app import Holdfast
 from holdfast.cli.exits import ExitCode
 from tests.cli import shop
 from tests.cli.conftest import Run
+from tests.databases import DATABASES
+from tests.stores import make_url
 
 Answer = Callable[..., Any]
 
@@ -49,6 +52,21 @@ def test_the_app_can_name_the_database(answer: Answer, hold: Holdfast, url: str)
     by_app: dict[str, str | None] = {"HOLDFAST_URL": None, "HOLDFAST_APP": shop.APP}
     assert answer("db", "check", env=by_app)["is_current"]
     assert answer("db", "info", env=by_app)["url"] == url
+
+
+@pytest.mark.parametrize("name", [name for name in DATABASES if name != "sqlite"])
+def test_an_upgrade_does_not_complain_of_the_tables_that_it_is_to_make(
+    run: Run, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = make_url(name, tmp_path)
+    app: dict[str, str | None] = {"HOLDFAST_URL": None, "HOLDFAST_APP": "tests.cli.shop:hasty", shop.URL: url}
+    run("letters", "list", env=app, code=ExitCode.NO_STORE)
+    assert "is away: breakers are decided locally" in caplog.text
+    caplog.clear()
+    run("db", "upgrade", env=app)
+    assert "is away" not in caplog.text
+    run("letters", "list", env=app)
+    assert not logging.getLogger("holdfast.breakers").filters
 
 
 def test_info_shows_where_the_store_is_and_how_much_it_holds(
