@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.backends.open import open_store
+from holdfast.core.check import check_queues
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import ConfigurationError, MissingExtra, PolicyError
 from holdfast.store.port import Store
@@ -315,8 +316,9 @@ class Holdfast:
 
         The outbox has its part in it when the program has registered an operation, a publisher or a resolver, and
         workflows when it has registered a task: one that can make no call must not take what others can do. `queues`
-        are for both, `options` (those of `SagaRunner`) for the outbox.
+        are for both, `options` (those of `SagaRunner`) for the outbox. Raises PolicyError where none is named.
         """
+        check_queues("worker.queues", queues)
         if policy is None and self._settings is not None:
             policy = self._settings.worker
         letters = self.letters.worker(policy, pins=self.breakers.clear_expired_pins)

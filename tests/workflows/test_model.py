@@ -119,6 +119,9 @@ def test_two_tasks_in_one_place_are_refused() -> None:
         ([stage("a", parent_stage_id="1", synthetic_stage_owner="STAGE_BEFORE")], "unknown_ref", ("1",)),
         ([stage("a", parent_stage_id="1")], "half_synthetic", ("a",)),
         ([stage("a", id="1"), stage("b", id="1")], "duplicate_id", ("1",)),
+        ([stage("a"), stage("b", max_jumps=-1)], "bad_max_jumps", ("b",)),
+        ([stage("a", max_jumps=1.5)], "bad_max_jumps", ("a",)),
+        ([stage("a", max_jumps=True)], "bad_max_jumps", ("a",)),
     ],
 )
 def test_what_can_never_run_is_refused_at_once(
@@ -132,6 +135,19 @@ def test_a_threshold_counts_for_the_join_that_uses_it_only() -> None:
     workflow(stage("a"), stage("b", "a", join_threshold=5))
 
 
+def test_a_stage_may_be_told_never_to_jump() -> None:
+    workflow(stage("a", max_jumps=0))
+
+
+@pytest.mark.parametrize("priority", [2, -2, 0.5, True, "1"])
+def test_a_priority_that_no_worker_asks_for_is_refused(priority: Any) -> None:
+    with pytest.raises(WorkflowDefinitionError, match=f"priority must be 1, 0 or -1, got {priority!r}") as caught:
+        Workflow.create("shop", "fulfil", [stage("a")], priority=priority)
+    assert caught.value.code == "bad_priority"
+    for known in (1, 0, -1):
+        Workflow.create("shop", "fulfil", [stage("a")], priority=known)
+
+
 def test_a_plain_workflow_is_checked_when_it_is_asked_for() -> None:
     made = Workflow(stages=[stage("a", "b"), stage("b", "a")])
     with pytest.raises(WorkflowDefinitionError, match=r"a → b → a|b → a → b"):
@@ -140,7 +156,9 @@ def test_a_plain_workflow_is_checked_when_it_is_asked_for() -> None:
 
 def test_unknown_types_are_refused_where_they_are_known() -> None:
     made = stage("a", tasks=[TaskExecution(name="t", implementing_class="shell")])
-    assert refusal(made, tasks={"http"}).code == "unknown_task_type"
+    error = refusal(made, tasks={"http"})
+    assert error.code == "unknown_task_type"
+    assert "registry.register('shell', builtin_tasks()['shell'])" in str(error)
     Workflow.create("shop", "fulfil", [made], tasks={"shell"}, stage_types=set())
     error = refusal(stage("b"), stage_types={"deploy"})
     assert error.code == "unknown_stage_type"

@@ -22,11 +22,13 @@ from holdfast.errors import (
 )
 from holdfast.workflows.faults import Fault
 from holdfast.workflows.model import Workflow
+from holdfast.workflows.provided import PROVIDED
 from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task import RetryableTask, SkippableTask, Task
 from holdfast.workflows.task_run import TaskExecution
+from holdfast.workflows.tasks.builtin import builtin_tasks
 
 STAGE = StageExecution(ref_id="a", context={"go": True})
 
@@ -122,8 +124,16 @@ def test_an_unknown_name_says_what_there_is(registry: TaskRegistry) -> None:
     with pytest.raises(TaskNotFoundError, match="no task named 'x' is registered; there are none"):
         registry.resolve("x")
     registry.register("charge", Charge)
-    with pytest.raises(TaskNotFoundError, match="there are charge, pay"):
+    with pytest.raises(TaskNotFoundError, match=r"there are charge, pay$"):
         registry.resolve("x")
+
+
+def test_a_task_of_holdfasts_that_nobody_has_registered_says_how_it_is(registry: TaskRegistry) -> None:
+    assert set(builtin_tasks()) == PROVIDED
+    with pytest.raises(TaskNotFoundError, match=r"registry\.register\('shell', builtin_tasks\(\)\['shell'\]\)"):
+        registry.resolve("shell")
+    registry.register("shell", builtin_tasks()["shell"])  # as it says
+    assert registry.resolve("shell")
 
 
 def test_a_name_that_is_taken_is_refused_and_nothing_is_half_registered(registry: TaskRegistry) -> None:

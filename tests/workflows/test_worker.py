@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from holdfast import Holdfast
 from holdfast.core.clock import SYSTEM_CLOCK
+from holdfast.errors import PolicyError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
 from holdfast.testing.clock import ManualClock
@@ -52,6 +54,18 @@ def flows(store: Store) -> Iterator[Workflows]:
     flows.register(fine)
     yield flows
     flows.close()
+
+
+@pytest.mark.parametrize("queues", [(), [], "default"])
+def test_a_worker_of_no_queue_is_refused(flows: Workflows, queues: Any) -> None:
+    with pytest.raises(PolicyError, match=r"WorkflowWorker\.queues must name at least one queue"):
+        flows.worker(queues=queues)
+
+
+@pytest.mark.parametrize("queues", [(), [], "default"])
+def test_a_worker_for_everything_is_refused_at_once_where_no_queue_is_named(queues: Any) -> None:
+    with Holdfast("memory://", background=False) as hold, pytest.raises(PolicyError, match="at least one queue"):
+        hold.worker(queues=queues)
 
 
 def test_a_worker_can_be_started_stopped_and_started_again(flows: Workflows, store: Store) -> None:

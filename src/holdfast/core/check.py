@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from holdfast.errors import PolicyError
 
@@ -24,3 +25,9 @@ def check_seconds(field: str, value: object, fix: str) -> None:
     """Refuses anything but a finite number of seconds above 0. Raises PolicyError."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise PolicyError(f"{field} must be a finite number of seconds above 0, got {value!r}; {fix}")
+
+
+def check_queues(field: str, queues: Any) -> None:
+    """Refuses what names no queue, and a text, which would be one queue for each letter. Raises PolicyError."""
+    if isinstance(queues, str) or not queues:
+        raise PolicyError(f"{field} must name at least one queue, got {queues!r}; use ('default',)")

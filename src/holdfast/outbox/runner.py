@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from holdfast.audit.event import AuditSink
+from holdfast.core.check import check_queues
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import PolicyError
 from holdfast.outbox.backoff import ATTEMPTS, BackoffPolicy
@@ -89,8 +90,7 @@ class SagaRunner:
             )
         if unknown_target not in ("abandon", "defer"):
             raise PolicyError(f"SagaRunner.unknown_target must be 'abandon' or 'defer', got {unknown_target!r}")
-        if isinstance(queues, str) or not queues:
-            raise PolicyError(f"SagaRunner.queues must name at least one queue, got {queues!r}; use ('default',)")
+        check_queues("SagaRunner.queues", queues)
         self.outbox = outbox
         self._queues = tuple(queues)
         self.batch_size = batch_size

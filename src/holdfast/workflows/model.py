@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
-from holdfast.errors import WorkflowNotFoundError
+from holdfast.errors import WorkflowDefinitionError, WorkflowNotFoundError
 from holdfast.machine import computed_status
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.workflows.documents import TIME, Form, one_of, read_document, write_document
@@ -113,6 +113,10 @@ class Workflow:
     def validate(self, *, tasks: Container[str] | None = None, stage_types: Container[str] | None = None) -> None:
         """Raises WorkflowDefinitionError for a workflow that can never run: its `code`, and the stages concerned."""
         self._adopt()
+        priority: Any = self.priority
+        if isinstance(priority, bool) or priority not in (1, 0, -1):
+            story = f"{self.label}: priority must be 1, 0 or -1, got {priority!r}; 1 is taken first"
+            raise WorkflowDefinitionError("bad_priority", story)
         check_workflow(self.stages, tasks, stage_types)
 
     def stage(self, ref_id: str) -> StageExecution:

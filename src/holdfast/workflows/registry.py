@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 from holdfast.errors import ConfigurationError, TaskNotFoundError
 from holdfast.workflows.effects import Effect, check_colour, effect_named
 from holdfast.workflows.faults import Fault, Faults, Judgement, Predicate
+from holdfast.workflows.provided import how_to_register
 from holdfast.workflows.task import FunctionTask, Task
 
 T = TypeVar("T")
@@ -59,7 +60,8 @@ class TaskRegistry:
             found = self._tasks[name]
         except KeyError:
             there = ", ".join(sorted(self._tasks)) or "none"
-            raise TaskNotFoundError(f"no task named {name!r} is registered; there are {there}") from None
+            story = f"no task named {name!r} is registered; there are {there}{how_to_register(name)}"
+            raise TaskNotFoundError(story) from None
         made: Task = self._confined(found()) if isinstance(found, type) else found
         return made
 

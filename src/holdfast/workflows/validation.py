@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import WorkflowDefinitionError
 from holdfast.machine.graph import JoinType, SplitType, check_graph, downstream
+from holdfast.workflows.provided import how_to_register
 
 if TYPE_CHECKING:
     from holdfast.workflows.stage import StageExecution
@@ -23,6 +24,7 @@ def check_workflow(
     _check_refs(stages)
     for stage in stages:
         _check_words(stage)
+        _check_jumps(stage)
     thresholds = {one.ref_id: one.join_threshold for one in stages if one.join_type == JoinType.N_OF_M}
     requisites = {one.ref_id: sorted(one.requisite_stage_ref_ids) for one in stages}
     check_graph(requisites, thresholds)
@@ -63,6 +65,13 @@ def _check_words(stage: StageExecution) -> None:
         )
 
 
+def _check_jumps(stage: StageExecution) -> None:
+    most: Any = stage.max_jumps
+    if isinstance(most, bool) or not isinstance(most, int) or most < 0:
+        story = f"{stage.label}: max_jumps must be a whole number of at least 0, got {most!r}; 0 is never"
+        raise WorkflowDefinitionError("bad_max_jumps", story, (stage.ref_id,))
+
+
 def _check_mentions(stage: StageExecution, after: Mapping[str, Sequence[str]], ids: set[str]) -> None:
     for what, ref in _mentions(stage):
         if ref not in after:
@@ -91,7 +100,8 @@ def _check_types(stage: StageExecution, tasks: Container[str] | None, stage_type
         if tasks is not None and task.implementing_class not in tasks:
             raise WorkflowDefinitionError(
                 "unknown_task_type",
-                f"{stage.label} has a task {task.implementing_class!r}, which nobody has registered",
+                f"{stage.label} has a task {task.implementing_class!r}, which nobody has registered"
+                + how_to_register(task.implementing_class),
                 (stage.ref_id,),
             )
     if stage_types is not None and not stage.tasks and stage.type not in stage_types:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from holdfast.core.check import check_queues
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import ConfigurationError
 from holdfast.store.port import Store, Subscription
@@ -80,6 +81,7 @@ class WorkflowWorker:
         clock: Clock = SYSTEM_CLOCK,
         crew: Crew | None = None,
     ) -> None:
+        check_queues("WorkflowWorker.queues", queues)
         self._store = store
         self._clock = clock
         self._beat_s = beat_s
