@@ -98,6 +98,13 @@ def test_a_query_asks_for_metrics_and_labels_that_are_exported(
     assert not grouped - known, where
 
 
+@pytest.mark.parametrize(
+    ("where", "query"), [one for one in expressions() if "unless" in one[1] and "offset" in one[1]]
+)
+def test_a_counter_that_has_just_appeared_alarms_only_if_it_has_counted_something(where: str, query: str) -> None:
+    assert re.search(r"> 0\s+unless", query), f"{where}: 0 is a value too in {query}"
+
+
 def test_every_reading_is_on_the_dashboard(exported: dict[str, set[str]], tmp_path: Path) -> None:
     asked = {name for _, query in expressions() for name in _NAME.findall(query)}
     with Holdfast(f"sqlite:///{tmp_path}/h.db", telemetry=Hub(), background=False) as hold:

@@ -26,7 +26,8 @@ from holdfast import (
     workflow,
 )
 from holdfast.backends.sql import migrate
-from holdfast.readings import readings
+from holdfast.letters.events import HOWS
+from holdfast.readings import expected, readings
 from holdfast.store.query import ANY
 from holdfast.telemetry.measure import SHARE, Fresh
 from holdfast.telemetry.prometheus import PrometheusCollector
@@ -45,7 +46,9 @@ class Scraped:
         self.hold = Holdfast(url, clock=self.clock, telemetry=Hub(), background=False, **options)
         self.registry = CollectorRegistry()
         found = readings(self.hold, max_age=AGE_S, clock=self.clock)
-        PrometheusCollector(hub=self.hold.telemetry, registry=self.registry, readings=found)
+        PrometheusCollector(
+            hub=self.hold.telemetry, registry=self.registry, readings=found, expected=expected(self.hold)
+        )
 
     def __call__(self, metric: str, /, **labels: str) -> float | None:
         return self.registry.get_sample_value(metric, labels)
@@ -104,6 +107,47 @@ def test_letters_by_status_with_the_age_of_the_oldest_that_waits(anywhere: Open)
     assert shown("letter_oldest_seconds", domain="payments") == pytest.approx(40, abs=1)
     assert shown("letter_oldest_seconds", domain="stock") is None
     assert shown("letter_capacity") == shown.hold.letters.box.room.capacity.total
+
+
+def test_what_a_program_has_defined_is_counted_from_0_on(anywhere: Open) -> None:
+    @task
+    def hello() -> None: ...
+
+    @workflow
+    def greeting() -> Any:
+        return hello()
+
+    shown = anywhere()
+    assert shown("letter_kept_total", domain="payments", how="lost") is None
+    pay = shown.hold.guard("payments", Retry(attempts=1), dead_letter=True)
+    shown.hold.guard("search", Retry(attempts=1))
+    shown.hold.workflows.add(greeting)
+    for how in ("stored", "spooled", "rejected", "lost"):
+        assert shown("letter_kept_total", domain="payments", how=how) == 0
+        assert shown("letter_kept_total", domain="search", how=how) is None
+    for status in ("SUCCEEDED", "TERMINAL", "CANCELED"):
+        assert shown("workflow_moved_total", name="greeting", status=status) == 0
+    pay.run(int, "no number")
+    assert shown("letter_kept_total", domain="payments", how="stored") == 1
+    assert shown("letter_kept_total", domain="payments", how="lost") == 0
+    shown.hold.workflows.start(greeting)
+    shown.hold.workflows.worker().run_once()
+    assert shown("workflow_moved_total", name="greeting", status="SUCCEEDED") == 1
+    assert shown("workflow_moved_total", name="greeting", status="TERMINAL") == 0
+
+
+def test_a_saga_is_counted_from_0_on(database: Open) -> None:
+    shown = database()
+
+    @shown.hold.operation
+    def reserve() -> None: ...
+
+    shown.hold.saga(Saga("order", [Step("reserve", "reserve", target="stock")], deadline=timedelta(hours=1)))
+    assert shown("saga_moved_total", definition="order", state="stuck") == 0
+
+
+def test_all_that_can_become_of_a_letter_is_expected(memory: Open) -> None:
+    assert {*HOWS, "ingested"} == set(memory().hold.letters.box.counts)
 
 
 def test_a_domain_whose_replay_somebody_has_paused_is_shown_until_it_goes_on(anywhere: Open) -> None:

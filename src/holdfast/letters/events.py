@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from holdfast.telemetry.events import GuardEvent, Severity
 from holdfast.telemetry.measure import Measure, MeasuredEvent
+
+HOWS: Final = ("stored", "spooled", "rejected", "lost")
+"""What can become of a letter."""
 
 
 class LetterKept(MeasuredEvent):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
 
-from holdfast.readings import readings
+from holdfast.readings import expected, readings
 from holdfast.server.problems import ProblemError
 from holdfast.server.routing import Routes
 from holdfast.server.watch import kept_in
@@ -48,7 +48,11 @@ def _collector_of(app: FastAPI) -> Any:
 
     hold = app.state.hold
     return kept_in(
-        app, "collector", lambda: PrometheusCollector(hub=hold.telemetry, registry=None, readings=readings(hold))
+        app,
+        "collector",
+        lambda: PrometheusCollector(
+            hub=hold.telemetry, registry=None, readings=readings(hold), expected=expected(hold)
+        ),
     )
 
 

@@ -50,6 +50,9 @@ class MeasuredEvent(GuardEvent):
     measure: ClassVar[Measure]
 
 
+Expected = Callable[[], Iterable[tuple[Measure, tuple[str, ...]]]]
+"""What may be counted, by the values of its labels: asked for at each scrape, and shown as 0 until it is."""
+
 Values = Mapping[tuple[str, ...], float]
 """Numbers by the values of their labels."""
 

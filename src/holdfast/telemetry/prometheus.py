@@ -8,7 +8,8 @@ guard_circuit_transitions_total{name,from_state,to_state}.
 
 Events that say how they are counted add metrics of their own: letter_kept_total{domain,how},
 letter_replay_total{domain,outcome}, letter_replay_duration_seconds{domain,outcome}, letter_sla_breached_total{domain}.
-So do `readings`, which are asked for when the metrics are scraped.
+So do `readings`, which are asked for when the metrics are scraped. What is `expected` is shown as 0 before it first
+happens: a counter that begins with 1 has no increase, and an alarm on its increase would miss that.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from holdfast.core.outcome import OutcomeKind
 from holdfast.errors import PolicyError
 from holdfast.telemetry.events import CallCompleted, CircuitStateChanged, GuardEvent, LoadShed
 from holdfast.telemetry.hub import Hub
-from holdfast.telemetry.measure import Measure, MeasuredEvent, Reading
+from holdfast.telemetry.measure import Expected, Measure, MeasuredEvent, Reading
 from holdfast.telemetry.metrics import Labels
 
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -78,6 +79,10 @@ class _Measured:
         if self._times is not None and self._measure.seconds is not None:
             self._times.add(values, (getattr(event, self._measure.seconds),))
 
+    def begin(self, given: tuple[str, ...]) -> None:
+        """Count from 0 on."""
+        self._counts[tuple(label(value) for label, value in zip(self._labels, given, strict=True))] += 0
+
     def families(self) -> Iterable[Metric]:
         name, text, labels = _plain(self._measure.name), self._measure.text, self._measure.label_names()
         yield _counter(name, text, labels, self._counts)
@@ -99,6 +104,7 @@ class PrometheusCollector(Collector):
         registry: CollectorRegistry | None = REGISTRY,
         buckets: Sequence[float] = BUCKETS,
         readings: Iterable[Reading] = (),
+        expected: Expected = tuple,
     ) -> None:
         if not buckets or list(buckets) != sorted(set(buckets)):
             raise PolicyError(f"PrometheusCollector.buckets must rise and not be empty, got {buckets!r}")
@@ -113,6 +119,7 @@ class PrometheusCollector(Collector):
         self._moves: Counter[tuple[str, str, str]] = Counter()
         self._measured: dict[str, _Measured] = {}
         self._readings = tuple(readings)
+        self._expected = expected
         if hub is not None:
             hub.register(self)
         if registry is not None:
@@ -148,9 +155,8 @@ class PrometheusCollector(Collector):
                 self._states[name] = STATES.get(event.to_state, STATES["closed"])
                 self._moves[name, str(event.from_state), str(event.to_state)] += 1
         elif isinstance(event, MeasuredEvent):
-            measure = event.measure
             with self._lock:
-                self._measured.setdefault(measure.name, _Measured(measure, self._bounds)).add(event)
+                self._by(event.measure).add(event)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: a registry would otherwise scrape while it registers."""
@@ -161,7 +167,10 @@ class PrometheusCollector(Collector):
         for flush in self._flushes:
             flush()
         read = [_reading(reading) for reading in self._readings]
+        expected = list(self._expected())
         with self._lock:
+            for measure, values in expected:
+                self._by(measure).begin(values)
             return [
                 _counter("guard_calls", "Guarded calls", ("operation", "outcome"), self._calls),
                 self._durations.family(
@@ -178,6 +187,9 @@ class PrometheusCollector(Collector):
                 *(family for measured in self._measured.values() for family in measured.families()),
                 *read,
             ]
+
+    def _by(self, measure: Measure) -> _Measured:
+        return self._measured.setdefault(measure.name, _Measured(measure, self._bounds))
 
     def _gauge(self) -> Metric:
         family = GaugeMetricFamily("guard_circuit_state", "0 closed, 1 half-open, 2 open", labels=["name"])
