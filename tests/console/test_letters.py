@@ -278,6 +278,15 @@ def test_an_unknown_letter_is_said_to_be_none(visit: Visit) -> None:
     expect(page.get_by_text("there is no letter 'nothing'")).to_be_visible()
 
 
+def test_every_column_of_a_narrow_window_is_in_sight(hold: Holdfast, visit: Visit) -> None:
+    [id] = file(hold, domain="a domain with a long name", error_message="x" * 400, entity_id="y" * 150)
+    hold.letters.update_status(id, "permanently_failed")
+    page = visit("/letters", viewport=NARROW)
+    page.get_by_role("columnheader", name="Since").wait_for()
+    assert page.locator(".table-frame").evaluate("frame => frame.scrollWidth - frame.clientWidth") == 0
+    assert page.locator("tbody td.rest").first.evaluate("cell => cell.clientWidth") >= 48
+
+
 @pytest.mark.parametrize("path", ["/letters", "/letters?tab=errors", "/letters?tab=domains", "/letters?tab=retention"])
 def test_nothing_sticks_out_of_a_narrow_window(hold: Holdfast, visit: Visit, path: str) -> None:
     file(hold, 3, error_message="x" * 400, entity_id="y" * 150)

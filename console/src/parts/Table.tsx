@@ -171,5 +171,5 @@ function keyOf<Row>(column: Column<Row>): string {
 }
 
 function classes<Row>(column: Column<Row>): string | undefined {
-  return [column.right ? "right num" : "", column.optional ? "optional" : ""].join(" ").trim() || undefined;
+  return [column.right ? "right num" : "", column.optional ? "optional" : "", column.width ? "" : "rest"].join(" ").trim() || undefined;
 }
