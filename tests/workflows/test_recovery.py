@@ -188,7 +188,7 @@ def test_a_worker_recovers_by_itself(flows: Workflows, store: Store, clock: Manu
     clock.advance(61)
     shift = flows.worker()._shift
     shift.look(woken=True)
-    assert shift.hands.wait_idle(10)
+    assert shift.at_hand.wait_idle(10)
     shift.close()
     assert (run.status, journal.ran) == (S.SUCCEEDED, ["a"])
 

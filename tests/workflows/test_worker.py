@@ -192,7 +192,7 @@ def test_a_worker_whose_work_is_done_looks_less_and_less_often_from_then_on(stor
     quiet = Workflows(counted, clock=clock)
     worker = quiet.worker()
     shift, seconds = worker._shift, 0.0
-    with shift.hands.reserved():  # it has something to do
+    with shift.at_hand.reserved():  # it has something to do
         shift.look(woken=True)
     while seconds < 13:
         wait = shift.look()

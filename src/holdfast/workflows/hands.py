@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from asyncio import CancelledError
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import count
 from typing import Any, Final
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
+from holdfast.workflows.at_hand import AtHand
 from holdfast.workflows.bulkheads import TaskBulkheadManager
 from holdfast.workflows.calling import Call
 from holdfast.workflows.crew import Crew
@@ -103,35 +101,22 @@ class Hands:
         self._slots = TaskBulkheadManager(limits, clock=clock, alarms=alarms, crew=crew)
         self._crew = crew
         self._writers = crew.threads("holdfast-settle", 10.0)
-        lock = threading.Lock()
-        self._lock = lock
-        self._quiet = threading.Condition(lock)
-        self._held: dict[tuple[str, int], str] = {}
-        self._reservations = count()
-        self._count: Counter[str] = Counter()
-        self._suspects: Counter[str] = Counter()
+        self.at_hand = AtHand(limits)
+        self._lock, self._ready, self._running = self.at_hand.lock, self.at_hand.ready, self.at_hand.running
         self._promised: Counter[str] = Counter()
-        self._ready: dict[str, deque[Call]] = {}
-        self._running: dict[tuple[str, int], Call] = {}
         self._lanes: dict[str, Call] = {}
         self._back_soon: set[str] = set()
-        self._broken: list[ItemRecord] = []
         self._pace: dict[str, float] = {}
         self._least: dict[str, float] = {}
         self._ends = 0
-        self._nudged = self._watched = self._closed = False
-
-    @property
-    def busy(self) -> int:
-        """How many items are here: running, waiting, or not written down yet."""
-        return len(self._held)
+        self._nudged = self._watched = False
 
     def room(self, type: str) -> int:
         """How many more items of a type are worth having here."""
         if _needs_no_slot(type):
-            return MOST_WAITS - self._count[type]
+            return MOST_WAITS - self.at_hand.count[type]
         if ahead := self._ahead(type):
-            return ahead - self._count[type]
+            return ahead - self.at_hand.count[type]
         return self._slots.free_slots(type) - self._promised[type] - len(self._ready.get(type, ()))
 
     def _ahead(self, type: str) -> int:
@@ -141,63 +126,11 @@ class Hands:
             return 0
         return self._limits.get_bulkhead(type).max_concurrent * min(AHEAD, int(AHEAD_S / pace))
 
-    def suspicion(self, item: ItemRecord) -> int:
-        """How much room an item takes of what there is for those that dead workers had. When a worker dies, all that it
-        has count as crashed; the more often one has, the fewer others are beside it, until it is alone: so a task that
-        kills its workers is found out, and takes nobody along."""
-        if not item.crashes or not item.type:
-            return 0
-        return min(self._limits.get_bulkhead(item.type).max_concurrent, 1 << 2 * (item.crashes - 1))
-
-    def suspects_room(self, type: str) -> int:
-        """How much of that room is free."""
-        return self._limits.get_bulkhead(type).max_concurrent - self._suspects[type] if type else 0
-
     def is_hungry(self, type: str) -> bool:
         """Whether so much room is free that it is worth to claim."""
         if _needs_no_slot(type):
             return False
         return 2 * self.room(type) >= (self._ahead(type) or self._limits.get_bulkhead(type).max_concurrent)
-
-    def holds(self, item: ItemRecord) -> bool:
-        return (item.id, item.version) in self._held
-
-    def hold(self, items: Iterable[ItemRecord]) -> None:
-        """These are ours now."""
-        with self._lock:
-            for item in items:
-                key = (item.id, item.version)
-                if key not in self._held:
-                    self._held[key] = item.type
-                    self._count[item.type] += 1
-                    if item.crashes:
-                        self._suspects[item.type] += self.suspicion(item)
-
-    @contextmanager
-    def reserved(self) -> Iterator[None]:
-        """Something is about to be ours: nobody takes us for idle meanwhile."""
-        key = ("", next(self._reservations))
-        with self._lock:
-            self._held[key] = ""
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._held[key]
-                if not self._held:
-                    self._quiet.notify_all()
-
-    def let_go(self, items: Iterable[ItemRecord]) -> None:
-        """These are not ours any more: settled, given back, or lost."""
-        with self._lock:
-            for item in items:
-                type = self._held.pop((item.id, item.version), None)
-                if type is not None:
-                    self._count[type] -= 1
-                    if item.crashes:
-                        self._suspects[type] -= self.suspicion(item)
-            if not self._held:
-                self._quiet.notify_all()
 
     def take(self, calls: Sequence[Call]) -> None:
         """Make these calls, of items that we hold."""
@@ -228,7 +161,7 @@ class Hands:
     def _next(self, type: str, at_once: bool) -> Call | None:
         with self._lock:
             waiting = self._ready.get(type)
-            if not waiting or self._closed or (type in self._lanes and self._is_light(type) and not at_once):
+            if not waiting or self.at_hand.is_closed or (type in self._lanes and self._is_light(type) and not at_once):
                 return None
             if self._slots.free_slots(type) <= self._promised[type]:
                 return None
@@ -245,9 +178,9 @@ class Hands:
         written is written first, for then the next one may be what follows from it."""
         type = call.item.type
         with self._lock:
-            if self._lanes.get(type) is not call or self._closed or not self._is_light(type):
+            if self._lanes.get(type) is not call or self.at_hand.is_closed or not self._is_light(type):
                 return None
-            if call.is_settled or call.key not in self._held:
+            if call.is_settled or call.key not in self.at_hand.held:
                 return None
             self._running.pop(call.key, None)
             self._note_end(type, run_s)
@@ -281,7 +214,7 @@ class Hands:
         """The next one for the thread that has made this one. We hold the lock."""
         type = call.item.type
         waiting = self._ready.get(type)
-        if not waiting or self._closed or self._lanes.get(type) is not call:
+        if not waiting or self.at_hand.is_closed or self._lanes.get(type) is not call:
             return None
         if not waiting[0].takes_the_place_of(call):
             return None
@@ -337,15 +270,15 @@ class Hands:
             self._note_end(type, result.run_s)
             stops = error is not None and not isinstance(error, Exception | CancelledError)
             if stops:
-                self._broken.append(call.item)
-            is_ours = call.key in self._held
+                self.at_hand.broken.append(call.item)
+            is_ours = call.key in self.at_hand.held
         if stops:
             assert error is not None
             self._interrupted(error)
             return
         hook = call.on_timeout() if result.timed_out and is_ours and not call.is_settled else None
         if call.is_settled:
-            self.let_go((call.item,))
+            self.at_hand.let_go((call.item,))
         elif not is_ours:
             pass  # it was lost meanwhile, and its result is nobody's
         elif hook is not None:
@@ -487,45 +420,10 @@ class Hands:
         for call in hung:
             call.cut(str(call.cut_by), abandon=True)
 
-    def running_since(self, at: float) -> list[ItemRecord]:
-        """The items whose calls began before that."""
-        with self._lock:
-            return [call.item for call in self._running.values() if call.began_at <= at]
-
-    def running_for(self, workflow: str) -> list[ItemRecord]:
-        """The items of a workflow whose calls have begun."""
-        with self._lock:
-            return [call.item for call in self._running.values() if call.item.workflow == workflow]
-
-    def lose(self) -> list[ItemRecord]:
-        """Nothing that is here is ours any more; gives what ran, or waited to. What runs is not asked to stop yet."""
-        with self._lock:
-            lost = [call.item for call in self._running.values()]
-            lost += [call.item for waiting in self._ready.values() for call in waiting]
-            self._ready.clear()
-            self._held = {key: type for key, type in self._held.items() if not key[0]}
-            self._count.clear()
-            self._suspects.clear()
-            self._quiet.notify_all()
-        return lost
-
-    def drop_waiting(self) -> list[ItemRecord]:
-        """Take back what has not begun, and what an interrupt has broken off; they are still held."""
-        with self._lock:
-            dropped = [call.item for waiting in self._ready.values() for call in waiting] + self._broken
-            self._ready.clear()
-            self._broken = []
-        return dropped
-
-    def wait_idle(self, timeout: float) -> bool:
-        """Wait until nothing is here; False when it takes longer, in real seconds."""
-        with self._quiet:
-            return self._quiet.wait_for(lambda: not self._held, timeout)
-
     def close(self) -> None:
         """Begin nothing more, and let go of threads."""
         with self._lock:
-            self._closed = True
+            self.at_hand.is_closed = True
         self._slots.shutdown(wait=False)
         self._writers.close()
 

@@ -155,9 +155,10 @@ class Shift:
             crew=crew, began=reporter.began, troubled=self.trouble, interrupted=self._interrupted,
             circuit_of=self._circuits.passage,
         )  # fmt: skip
+        self.at_hand = self.hands.at_hand
         self._cleaning = Cleaning(
             store, finalizers, owner=lambda: self.presence.id, caller=self.hands.caller,
-            done=lambda item: self.hands.let_go((item,)), troubled=self._unfinalized, crew=crew,
+            done=lambda item: self.at_hand.let_go((item,)), troubled=self._unfinalized, crew=crew,
         )  # fmt: skip
         self.process = os.getpid()
         finalizers.attend(self)
@@ -188,7 +189,7 @@ class Shift:
             if self._beat(at):
                 woken = True
         self._carry_on()
-        if self.hands.busy or woken:
+        if self.at_hand.busy or woken:
             self._busy_at = at
         if woken:
             self._pause_s = self._poll_s
@@ -197,20 +198,20 @@ class Shift:
         if woken or self._is_full or at >= self._claim_at or self._is_idle_since(at):
             self._looked_at = at
             taken, first = self._claim()
-            if taken and not self.hands.busy:
+            if taken and not self.at_hand.busy:
                 return 0.0
             # A wake-up may be missed: who has nothing to do looks again soon, then less and less often.
-            self._claim_at = at + min(self._idle_s if self.hands.busy else self._pause_s, first)
+            self._claim_at = at + min(self._idle_s if self.at_hand.busy else self._pause_s, first)
             self._pause_s = self._poll_s if taken else min(self._idle_s, 2 * self._pause_s)
         return self._until(self._clock.monotonic())
 
     def _is_idle_since(self, at: float) -> bool:
         """Whether there is nothing to do, and the last look for something is as long ago as it should be then."""
-        return not self.hands.busy and at >= self._looked_at + self._pause_s
+        return not self.at_hand.busy and at >= self._looked_at + self._pause_s
 
     def _until(self, at: float) -> float:
         due_in = max(0.001, min(self._claim_at, self._tick_at) - at)
-        if self.hands.busy:
+        if self.at_hand.busy:
             return min(self._beat_s, due_in)
         wait = min(self._pause_s, due_in)
         if self.presence.is_shown:
@@ -231,11 +232,11 @@ class Shift:
             self._ticker.fire_due()
             number, _ = self._claim()
             taken += number
-            if not number and not self.hands.busy:
+            if not number and not self.at_hand.busy:
                 looks += 1
                 if not self._was_late or looks == MOST_LOOKS:
                     break
-            while not self.hands.wait_idle(self._beat_s):
+            while not self.at_hand.wait_idle(self._beat_s):
                 if self.interrupt is not None:
                     self._give_back()
                     raise self.interrupt
@@ -253,7 +254,7 @@ class Shift:
         """Store new workflows, and take up what comes first of them; False: somebody else has to. Raises StoreError."""
         if not all(run.record.queue in self._queues and self._serves(run.code) for run, _ in firsts):
             return False
-        with self.hands.reserved():
+        with self.at_hand.reserved():
             if not self.works or self.stopping.is_set() or self.process != os.getpid():
                 return False
             try:
@@ -272,14 +273,14 @@ class Shift:
         while True:
             try:
                 self._give_back()
-                if self.hands.busy:
+                if self.at_hand.busy:
                     self._renew()
                     self._carry_on()
-                if self.hands.wait_idle(self._beat_s):
+                if self.at_hand.wait_idle(self._beat_s):
                     break
             except Exception as error:  # the store is away: what came of the calls is kept until it is back
                 self.trouble(error)
-                self.hands.wait_idle(self._beat_s)
+                self.at_hand.wait_idle(self._beat_s)
         self.close()
         try:
             self.presence.leave()
@@ -306,14 +307,14 @@ class Shift:
 
     def _beat(self, at: float) -> bool:
         """Whether there is something to claim now."""
-        if self.hands.busy or self._finalizers.has_local:
+        if self.at_hand.busy or self._finalizers.has_local:
             if self._renew():
                 self._cut_lost(at)
                 if self._finalizers.has_local:
                     self._find_lost()  # others hand on to us what only we can call
         elif self.presence.is_shown and at - self._busy_at >= self._ttl_s / 2:
             with self._settling.writing:  # or something might just become ours
-                if not self.hands.busy:
+                if not self.at_hand.busy:
                     self.presence.leave()
         freed = self.presence.bury()
         if at >= self._recover_at:
@@ -341,7 +342,7 @@ class Shift:
         if self.presence.be_there() if only_if_due else self.presence.show():
             return True
         with self._settling.writing:
-            lost = self.hands.lose()
+            lost = self.at_hand.lose()
             self._postponed.clear()
             # What was written under the old name since it was taken from us.
             self.presence.take_from(before, crashed=False)
@@ -351,12 +352,12 @@ class Shift:
 
     def _cut_lost(self, at: float) -> None:
         """Tasks that have run for a while and are not wanted any more: cancelled by somebody, or not ours."""
-        self._cut_gone(self.hands.running_since(at - LONG_S)[:MOST_CLAIMED], "its workflow goes on without it")
+        self._cut_gone(self.at_hand.running_since(at - LONG_S)[:MOST_CLAIMED], "its workflow goes on without it")
 
     def cut(self, workflow: str, reason: str) -> None:
         """Ask the tasks of a workflow that has ended to stop; not those of one that runs again since."""
         try:
-            self._cut_gone(self.hands.running_for(workflow), reason)
+            self._cut_gone(self.at_hand.running_for(workflow), reason)
         except StoreError as error:  # they are asked at a later beat
             self.trouble(error)
 
@@ -369,8 +370,8 @@ class Shift:
         """A claim or a commit may have been made without our hearing of it: what is ours in the store, is it here?"""
         with self._settling.writing:
             found = self._store.page(ITEM, equal(owner=self.presence.id), by="id", limit=10 * MOST_CLAIMED)
-            lost = [item for item in found if not self.hands.holds(item)]
-            self.hands.hold(lost)
+            lost = [item for item in found if not self.at_hand.holds(item)]
+            self.at_hand.hold(lost)
             self._postponed += lost
         self._in_doubt = False
 
@@ -411,7 +412,7 @@ class Shift:
         rooms = {type: room for type in known if (room := self._room(type)) > 0}
         self._is_full, self._was_late = len(rooms) < len(known), False
         first, items = self._idle_s, list[ItemRecord]()
-        suspects = {type: self.hands.suspects_room(type) for type in rooms}
+        suspects = {type: self.at_hand.suspects_room(type) for type in rooms}
         for queue in self._queues:
             wait = self._wait_for(rooms, queue, PRIORITIES)
             if wait <= 0 and self._renew(only_if_due=True):
@@ -422,7 +423,7 @@ class Shift:
             first = min(first, max(0.001, wait))
         self._is_full |= len(rooms) < len(known)
         taken = len(items)
-        self.hands.hold(items)
+        self.at_hand.hold(items)
         self._begin(items)
         return taken, first
 
@@ -444,7 +445,7 @@ class Shift:
         taken: list[ItemRecord] = []
 
         def take(item: ItemRecord) -> ItemRecord | None:
-            suspicion = self.hands.suspicion(item)
+            suspicion = self.at_hand.suspicion(item)
             if suspicion > suspects[item.type]:
                 self._is_full = True
                 return None
@@ -489,7 +490,7 @@ class Shift:
                     run = self._runs.get(items[-1].workflow)
                     if run is None:
                         self._settling.put_aside(items[-1], unreadable(items[-1].workflow))
-                        self.hands.let_go((items[-1],))
+                        self.at_hand.let_go((items[-1],))
                     else:
                         self._hand_out(((items[-1], run),))
                     items.pop()
@@ -503,13 +504,13 @@ class Shift:
         try:
             while items:
                 self._deliver(items[0])
-                self.hands.let_go((items.pop(0),))
+                self.at_hand.let_go((items.pop(0),))
         finally:
             self._postponed += items
 
     def _hand_out(self, items: Sequence[tuple[ItemRecord, Run]]) -> None:
         """Called by whoever writes: nobody else changes runs meanwhile."""
-        self.hands.hold(item for item, _ in items)
+        self.at_hand.hold(item for item, _ in items)
         calls: list[Call] = []
         for item, run in items:
             if item.kind in CONTROL:
@@ -601,7 +602,7 @@ class Shift:
         else:
             _log.exception("workflow %s, stage %s: put aside", item.workflow, item.ref, exc_info=error)
             self._settling.put_aside(item, error)
-            self.hands.let_go((item,))
+            self.at_hand.let_go((item,))
 
     def _apart(self, task: Doable) -> Doable:
         """The task in a process of its own, where that is asked for. The engine's own waits are none, and who writes
@@ -625,7 +626,7 @@ class Shift:
         self.wake.set()
 
     def _settled(self, items: Sequence[ItemRecord]) -> None:
-        self.hands.let_go(items)
+        self.at_hand.let_go(items)
         if self._is_full and any(self.hands.is_hungry(type) for type in {item.type for item in items}):
             self.wake.set()
 
@@ -644,7 +645,7 @@ class Shift:
 
     def _give_back(self) -> None:
         """What has not begun is anybody's."""
-        items = [*self.hands.drop_waiting(), *self._cleaning.drop_waiting(), *self._postponed]
+        items = [*self.at_hand.drop_waiting(), *self._cleaning.drop_waiting(), *self._postponed]
         self._postponed = []
         while items:
             item = items[-1]
@@ -656,7 +657,7 @@ class Shift:
             except BaseException:
                 self._postponed += items
                 raise
-            self.hands.let_go((items.pop(),))
+            self.at_hand.let_go((items.pop(),))
 
 
 def _bred(wanted: Callable[[SubWorkflow], Wanted], run: Run, ref: str, request: SubWorkflow, key: str) -> Offspring:
