@@ -13,7 +13,6 @@ from holdfast.core.clock import SYSTEM_CLOCK
 from holdfast.store.port import Store
 from holdfast.workflows.calling import Call
 from holdfast.workflows.functions import task, workflow
-from holdfast.workflows.hands import LIGHT_S
 from holdfast.workflows.run import Run
 from holdfast.workflows.task_call import TaskCall
 from holdfast.workflows.threads import Threads
@@ -63,8 +62,8 @@ def live(store: Store) -> Iterator[tuple[Workflows, WorkflowWorker]]:
 
 def become_light(flows: Workflows, worker: WorkflowWorker) -> None:
     """Until the worker knows how little a call takes."""
-    hands = worker._shift.hands
-    while hands._least.get("light", LIGHT_S) >= LIGHT_S:
+    pace = worker._shift.hands._pace
+    while not pace.is_light("light"):
         flows.start(single, 1).result(PATIENCE_S)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from asyncio import CancelledError
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -15,61 +14,19 @@ from holdfast.workflows.at_hand import AtHand
 from holdfast.workflows.bulkheads import TaskBulkheadManager
 from holdfast.workflows.calling import Call
 from holdfast.workflows.crew import Crew
-from holdfast.workflows.execution import BulkheadLimits, ExecutionResult, Limits, TaskCircuit
+from holdfast.workflows.execution import BulkheadLimits, ExecutionResult, TaskCircuit
 from holdfast.workflows.finalizing import FINALIZER_S, HOOKS, PREFIX, Caller
+from holdfast.workflows.lanes import Lanes
+from holdfast.workflows.pace import Pace
 from holdfast.workflows.records import ItemRecord
-from holdfast.workflows.resilience import DEFAULT_TYPE, BulkheadConfig, variable_name
 from holdfast.workflows.settling import Settling
-from holdfast.workflows.task_call import Gone, TaskCall, Turn
+from holdfast.workflows.task_call import Turn
 from holdfast.workflows.threads import Unhurried
 
 Way = Callable[[Call], Callable[..., Any]]
 HUNG_S: Final = 30.0
 """How long a call that was asked to stop may take to do so."""
-QUICK_S: Final = 0.02
-AHEAD_S: Final = 0.32
-"""For how long there should be calls for each slot here, of a type whose calls are quick."""
-AHEAD: Final = 160
-"""And how many at most: what is around a call takes time as well."""
-LIGHT_S: Final = 0.0002
-"""A call that takes less is made by the thread that made the one before it: to call another one takes longer."""
-STALLED_S: Final = 0.002
-"""After how long without an end of any call somebody else sees to what waits."""
-PILE: Final = 64
-"""So many results are worth a commit, whatever follows."""
 MOST_WAITS: Final = 1000
-
-
-class WorkerLimits:
-    """The slots of a worker: those of the listed types, and for any other so many threads, or so many async calls."""
-
-    def __init__(
-        self,
-        threads: int,
-        tasks: int,
-        is_async: Callable[[str], bool],
-        listed: BulkheadLimits | None,
-        timeout_s: float = BulkheadConfig().timeout_seconds,
-    ) -> None:
-        self._plain = BulkheadConfig(max_concurrent=threads, timeout_seconds=timeout_s)
-        self._async = BulkheadConfig(max_concurrent=tasks, timeout_seconds=timeout_s)
-        self._is_async = is_async
-        self._listed = {} if listed is None else dict(listed.bulkheads_dict())
-        self._found: dict[str, Limits | None] = {}
-
-    def get_bulkhead(self, task_type: str, /) -> Limits:
-        try:
-            found = self._found[task_type]
-        except KeyError:
-            found = self._found[task_type] = self._listed_for(task_type)
-        return found or (self._async if self._is_async(task_type) else self._plain)
-
-    def _listed_for(self, task_type: str) -> Limits | None:
-        listed = self._listed
-        return listed.get(task_type) or listed.get(variable_name(task_type)) or listed.get(DEFAULT_TYPE)
-
-    def bulkheads_dict(self) -> Mapping[str, Limits]:
-        return self._listed
 
 
 class Hands:
@@ -104,33 +61,25 @@ class Hands:
         self.at_hand = AtHand(limits)
         self._lock, self._ready, self._running = self.at_hand.lock, self.at_hand.ready, self.at_hand.running
         self._promised: Counter[str] = Counter()
-        self._lanes: dict[str, Call] = {}
-        self._back_soon: set[str] = set()
-        self._pace: dict[str, float] = {}
-        self._least: dict[str, float] = {}
-        self._ends = 0
-        self._nudged = self._watched = False
+        self._pace = Pace(limits)
+        self._lanes = Lanes(
+            self, self.at_hand, self._pace, settling=settling, slots=self._slots, writers=self._writers, clock=clock
+        )
+        self._nudged = False
 
     def room(self, type: str) -> int:
         """How many more items of a type are worth having here."""
         if _needs_no_slot(type):
             return MOST_WAITS - self.at_hand.count[type]
-        if ahead := self._ahead(type):
+        if ahead := self._pace.ahead(type):
             return ahead - self.at_hand.count[type]
         return self._slots.free_slots(type) - self._promised[type] - len(self._ready.get(type, ()))
-
-    def _ahead(self, type: str) -> int:
-        """How many calls are worth having, of a type whose calls are known to be quick; 0 of any other."""
-        pace = self._pace.get(type)
-        if pace is None or pace >= QUICK_S:
-            return 0
-        return self._limits.get_bulkhead(type).max_concurrent * min(AHEAD, int(AHEAD_S / pace))
 
     def is_hungry(self, type: str) -> bool:
         """Whether so much room is free that it is worth to claim."""
         if _needs_no_slot(type):
             return False
-        return 2 * self.room(type) >= (self._ahead(type) or self._limits.get_bulkhead(type).max_concurrent)
+        return 2 * self.room(type) >= (self._pace.ahead(type) or self._limits.get_bulkhead(type).max_concurrent)
 
     def take(self, calls: Sequence[Call]) -> None:
         """Make these calls, of items that we hold."""
@@ -154,14 +103,16 @@ class Hands:
                 finally:
                     with self._lock:
                         self._promised[type] -= 1
-            waits = self._ready.get(type) and type not in self._back_soon
-            if self._is_light(type) and (waits or self._slots.is_behind(type)):
-                self._watch()
+            waits = self._ready.get(type) and type not in self._lanes.back_soon
+            if self._pace.is_light(type) and (waits or self._slots.is_behind(type)):
+                self._lanes.watch()
 
     def _next(self, type: str, at_once: bool) -> Call | None:
         with self._lock:
             waiting = self._ready.get(type)
-            if not waiting or self.at_hand.is_closed or (type in self._lanes and self._is_light(type) and not at_once):
+            if not waiting or self.at_hand.is_closed:
+                return None
+            if type in self._lanes.calls and self._pace.is_light(type) and not at_once:
                 return None
             if self._slots.free_slots(type) <= self._promised[type]:
                 return None
@@ -169,105 +120,42 @@ class Hands:
             call = waiting.popleft()
             call.began_at = self._clock.monotonic()
             self._running[call.key] = call
-            if self._is_light(type) and not (at_once or call.task.is_async):
-                self._lanes[type] = call
+            if self._pace.is_light(type) and not (at_once or call.task.is_async):
+                self._lanes.calls[type] = call
             return call
 
-    def _follow(self, call: Call, ticket: TaskCall, answer: Any, run_s: float) -> Turn | Gone | None:
-        """A light call has ended well: the next one of its type, to be made in its place. If none waits, what is to be
-        written is written first, for then the next one may be what follows from it."""
-        type = call.item.type
-        with self._lock:
-            if self._lanes.get(type) is not call or self.at_hand.is_closed or not self._is_light(type):
-                return None
-            if call.is_settled or call.key not in self.at_hand.held:
-                return None
-            self._running.pop(call.key, None)
-            self._note_end(type, run_s)
-            following = self._take_next(call)
-        self._settling.put(call.ended_well(answer, run_s))
-        if following is None:
-            self._back_soon.add(type)
-            try:
-                self._flush(partial(self._leave, call))
-            finally:
-                self._back_soon.discard(type)
-            with self._lock:
-                following = self._take_next(call)
-            if self._ready.get(type):
-                self._watch()
-        else:
-            self._heed(type)
-        gone = Gone(partial(self.fill, (type,)))
-        if following is None:
-            self._leave(call)
-            return gone
-        try:
-            turn = self._turn(following)
-        except Exception as error:  # its guard is not there
-            self._ended(following, ExecutionResult(False, error=error))
-            return gone
-        following.ticket, following.turn = ticket, call.turn + 1
-        return turn
-
-    def _take_next(self, call: Call) -> Call | None:
-        """The next one for the thread that has made this one. We hold the lock."""
-        type = call.item.type
-        waiting = self._ready.get(type)
-        if not waiting or self.at_hand.is_closed or self._lanes.get(type) is not call:
-            return None
-        if not waiting[0].takes_the_place_of(call):
-            return None
-        following = self._lanes[type] = waiting.popleft()
-        following.began_at = self._clock.monotonic()
-        self._running[following.key] = following
-        return following
-
-    def _leave(self, call: Call) -> bool:
-        """The thread that has made this call makes no other one for now: what waits for it is others'."""
-        type = call.item.type
-        with self._lock:
-            if self._lanes.get(type) is not call:
-                return True
-            del self._lanes[type]
-            self._back_soon.discard(type)
-        if self._ready.get(type):
-            self.fill((type,))
-            self._slots.hurry()
-        return True
-
-    def _turn(self, call: Call) -> Turn:
+    def turn(self, call: Call) -> Turn:
         """Raises WorkflowDefinitionError for a guard that is not there, or does not fit."""
         of = self._circuit_of
         circuit = None if of is None else of(call.item.workflow, call.item.type)
         work = call.work(self._way(call), self._began)
-        return Turn(work, partial(self._ended, call), circuit, partial(self._follow, call))
+        return Turn(work, partial(self.ended, call), circuit, partial(self._lanes.follow, call))
 
     def _begin(self, call: Call, *, alone: bool) -> None:
         if call.is_late:
             late = TimeoutError("its time is over")
-            self._ended(call, ExecutionResult(False, error=late, timed_out=True))
+            self.ended(call, ExecutionResult(False, error=late, timed_out=True))
             return
         try:
-            turn = self._turn(call)
+            turn = self.turn(call)
             call.ticket = self._slots.submit(
                 call.item.type, turn.work, on_done=turn.on_done, timeout=call.task.timeout, circuit=turn.circuit,
-                patient=self._is_light(call.item.type), then=None if alone else turn.then,
+                patient=self._pace.is_light(call.item.type), then=None if alone else turn.then,
             )  # fmt: skip
         except Exception as error:  # its guard is not there, or its time limit is none
-            self._ended(call, ExecutionResult(False, error=error))
+            self.ended(call, ExecutionResult(False, error=error))
             return
         if call.cut_by is not None:
             call.cut(call.cut_by)
 
-    def _ended(self, call: Call, result: ExecutionResult) -> None:
+    def ended(self, call: Call, result: ExecutionResult) -> None:
         """Called by whoever learns of the end: a thread of the type, the loop, or the one that watches the time."""
         type, error = call.item.type, result.error
         with self._lock:
             self._running.pop(call.key, None)
-            if self._lanes.get(type) is call:
-                del self._lanes[type]
-            self._note_end(type, result.run_s)
+            if self._lanes.calls.get(type) is call:
+                del self._lanes.calls[type]
+            self._pace.note_end(type, result.run_s)
             stops = error is not None and not isinstance(error, Exception | CancelledError)
             if stops:
                 self.at_hand.broken.append(call.item)
@@ -293,24 +181,7 @@ class Hands:
         elif not self._slots.follows(type):
             self.flush(type)
         else:
-            self._heed(type)
-
-    def _note_end(self, type: str, run_s: float) -> None:
-        """We hold the lock."""
-        self._ends += 1
-        if run_s:
-            pace = self._pace.get(type, run_s)
-            self._pace[type] = pace + (run_s - pace) / 8
-            # How long it takes when nobody else is in the way.
-            least = self._least.get(type, run_s)
-            self._least[type] = min(run_s, least + (run_s - least) / 8)
-
-    def _heed(self, type: str) -> None:
-        """Something waits to be written, and more is about to come."""
-        if not self._is_light(type) or len(self._settling) >= PILE:
-            self.nudge()
-        elif not self._watched:
-            self._watch()
+            self._lanes.heed(type)
 
     def _after_hook(self, call: Call, timed_out: ExecutionResult, answer: ExecutionResult) -> None:
         """`on_timeout` may have given a result in place of the task."""
@@ -329,54 +200,10 @@ class Hands:
             if self._nudged:
                 return
             self._nudged = True
-        if not self._writers.run(self._write):
+        if not self._writers.run(self._write_all):
             self._nudged = False  # no thread to be had; whoever looks next tries again
 
-    def _is_light(self, type: str) -> bool:
-        return self._least.get(type, LIGHT_S) < LIGHT_S
-
-    def _watch(self) -> None:
-        """What waits is done by a thread that is at work. Have an eye on that: it may be held up."""
-        with self._lock:
-            if self._watched:
-                return
-            self._watched = True
-        if not self._writers.run(self._watching):
-            self._watched = False
-
-    def _watching(self) -> None:
-        before, ends = -1, self._ends
-        while True:
-            time.sleep(STALLED_S)
-            before, ends = ends, self._ends
-            if before == ends:
-                self._spread()
-                self.flush()  # what cannot be written now is for whoever looks next
-            if self._is_behind or (self._settling.waits and before != ends):
-                continue
-            self._watched = False
-            if ends == self._ends and not self._is_behind:
-                break
-            with self._lock:  # something has come since: it may have taken us for watchful
-                if self._watched:
-                    break
-                self._watched = True
-        self._writers.about_to_be_free()
-
-    @property
-    def _is_behind(self) -> bool:
-        """Whether calls wait for a thread that is at work."""
-        return self._slots.is_behind() or any(self._ready.get(type) for type in tuple(self._lanes))
-
-    def _spread(self) -> None:
-        """A call that was taken for light takes its time: what waits for its thread is others' now."""
-        with self._lock:
-            types = list(self._lanes)
-            self._lanes.clear()
-        self.fill(types, at_once=True)
-        self._slots.hurry()
-
-    def _write(self) -> None:
+    def _write_all(self) -> None:
         self._nudged = False
         self.flush()
         self._writers.about_to_be_free()
@@ -389,9 +216,10 @@ class Hands:
                 self._slots.takes_longer(type)
             return True
 
-        self._flush(again)
+        self.write(again)
 
-    def _flush(self, again: Callable[[], bool]) -> None:
+    def write(self, again: Callable[[], bool]) -> None:
+        """The same, asking before what came meanwhile is written, too."""
         try:
             self._settling.flush(again)
         except Exception as error:  # the store is away: what came of the calls waits here

@@ -37,7 +37,7 @@ from holdfast.workflows.finalizing import PREFIX
 from holdfast.workflows.following import CANCEL, CONTROL, JOIN
 from holdfast.workflows.functions import TaskFunction
 from holdfast.workflows.guarded import way_of
-from holdfast.workflows.hands import Hands, WorkerLimits
+from holdfast.workflows.hands import Hands
 from holdfast.workflows.isolation import IsolatedTask, ProcessIsolation
 from holdfast.workflows.items import HELD
 from holdfast.workflows.own_tasks import BUILT_IN
@@ -59,6 +59,7 @@ from holdfast.workflows.ticker import Ticker
 from holdfast.workflows.ticking import Ticking
 from holdfast.workflows.transactions import SessionsOf, Transactions
 from holdfast.workflows.turns import Turns
+from holdfast.workflows.worker_limits import WorkerLimits
 
 PRIORITIES: Final = (1, 0, -1)
 MOST_CLAIMED: Final = 500
