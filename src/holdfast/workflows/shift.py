@@ -19,7 +19,7 @@ from holdfast.machine.restart import retry
 from holdfast.machine.run import Advance, Work
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.port import Store, Swap
-from holdfast.store.query import Condition, among, equal
+from holdfast.store.query import equal
 from holdfast.store.record import evolve
 from holdfast.workflows.beginning import First, Wanted
 from holdfast.workflows.binding import resolve
@@ -27,6 +27,7 @@ from holdfast.workflows.burial import MESSAGES
 from holdfast.workflows.calling import Call, Doable, described
 from holdfast.workflows.children import Offspring, SubWorkflow, joining, offspring
 from holdfast.workflows.circuits import WorkflowCircuitFactory
+from holdfast.workflows.claiming import MOST_CLAIMED, PRIORITIES, Claiming
 from holdfast.workflows.cleaning import Cleaning
 from holdfast.workflows.configs import Configs
 from holdfast.workflows.crew import Crew
@@ -58,11 +59,8 @@ from holdfast.workflows.starting import start_waiting
 from holdfast.workflows.ticker import Ticker
 from holdfast.workflows.ticking import Ticking
 from holdfast.workflows.transactions import SessionsOf, Transactions
-from holdfast.workflows.turns import Turns
 from holdfast.workflows.worker_limits import WorkerLimits
 
-PRIORITIES: Final = (1, 0, -1)
-MOST_CLAIMED: Final = 500
 RECOVER_S: Final = 60.0
 """How often to look for items whose owner has no row, and for workflows that lack one."""
 PRUNE_S: Final = 3600.0
@@ -130,9 +128,7 @@ class Shift:
         self._parking = parking
         self._queues = tuple(queues)
         self._rates = rates
-        self._turns = Turns(store, clock)
         self._versions = versions
-        self._served = () if versions is None else (among("code", tuple(versions)),)
         self.serving = Serving(store, self._queues, versions, lambda: self.presence.about())
         # Each look at all queues is so many statements; with nothing to do there is at most one in a second.
         self._idle_s = max(idle_s, len(self._queues) + 1.0)
@@ -157,6 +153,10 @@ class Shift:
             circuit_of=self._circuits.passage,
         )  # fmt: skip
         self.at_hand = self.hands.at_hand
+        self._claiming = Claiming(
+            store, self.at_hand, self.presence, rates, queues=self._queues, versions=versions, room=self._room,
+            renew=partial(self._renew, only_if_due=True), idle_s=self._idle_s, clock=clock,
+        )  # fmt: skip
         self._cleaning = Cleaning(
             store, finalizers, owner=lambda: self.presence.id, caller=self.hands.caller,
             done=lambda item: self.at_hand.let_go((item,)), troubled=self._unfinalized, crew=crew,
@@ -171,7 +171,7 @@ class Shift:
         """What a task raised to end the program."""
         self._trouble: Exception | None = None
         self._postponed: list[ItemRecord] = []
-        self._in_doubt = self._is_full = self._was_late = False
+        self._in_doubt = False
         self._beat_at = self._claim_at = self._tick_at = self._recover_at = self._prune_at = float("-inf")
         self._looked_at = float("-inf")
         self._busy_at = self._clock.monotonic()
@@ -196,7 +196,7 @@ class Shift:
             self._pause_s = self._poll_s
         if woken or at >= self._tick_at:
             self._tick_at = at + self._ticker.look()
-        if woken or self._is_full or at >= self._claim_at or self._is_idle_since(at):
+        if woken or self._claiming.is_full or at >= self._claim_at or self._is_idle_since(at):
             self._looked_at = at
             taken, first = self._claim()
             if taken and not self.at_hand.busy:
@@ -235,7 +235,7 @@ class Shift:
             taken += number
             if not number and not self.at_hand.busy:
                 looks += 1
-                if not self._was_late or looks == MOST_LOOKS:
+                if not self._claiming.was_late or looks == MOST_LOOKS:
                     break
             while not self.at_hand.wait_idle(self._beat_s):
                 if self.interrupt is not None:
@@ -396,7 +396,7 @@ class Shift:
 
     def _may_own(self) -> bool:
         """Whether new work may be ours. What waits in the store goes first, if there was no room for it."""
-        waits = self.looks or self._is_full or self.wake.is_set()
+        waits = self.looks or self._claiming.is_full or self.wake.is_set()
         return not waits and self.presence.is_lasting
 
     def _room(self, type: str) -> int:
@@ -409,72 +409,11 @@ class Shift:
 
     def _claim(self) -> tuple[int, float]:
         """Take what is due. How many items, and in how many seconds the next one is due."""
-        known = self._known
-        rooms = {type: room for type in known if (room := self._room(type)) > 0}
-        self._is_full, self._was_late = len(rooms) < len(known), False
-        first, items = self._idle_s, list[ItemRecord]()
-        suspects = {type: self.at_hand.suspects_room(type) for type in rooms}
-        for queue in self._queues:
-            wait = self._wait_for(rooms, queue, PRIORITIES)
-            if wait <= 0 and self._renew(only_if_due=True):
-                for priority in PRIORITIES:
-                    items += self._take(rooms, suspects, queue, priority)
-                # What was refused is due, and is asked for again when something has ended.
-                wait = self._idle_s if self._is_full else self._wait_for(rooms, queue, PRIORITIES)
-            first = min(first, max(0.001, wait))
-        self._is_full |= len(rooms) < len(known)
+        items, first = self._claiming.claim(self._known)
         taken = len(items)
         self.at_hand.hold(items)
         self._begin(items)
         return taken, first
-
-    def _wait_for(self, rooms: Mapping[str, int], queue: str, priorities: Sequence[int]) -> float:
-        """In how many seconds something is due that there is room for, and that its rate lets begin."""
-        waits = {type: self._rates.wait(queue, type) for type in rooms}
-        free = tuple(type for type, wait in waits.items() if not wait)
-        later = min((wait for wait in waits.values() if wait), default=self._idle_s)
-        if not free:
-            return later
-        where = (*equal(queue=queue), among("priority", priorities), among("type", free), *self._served)
-        next = self._store.page(ITEM, where, by="due_at", limit=1)
-        return min(later, ((next[0].due_at or 0) - self._store.now()) / 1e6) if next else later
-
-    def _take(self, rooms: dict[str, int], suspects: dict[str, int], queue: str, priority: int) -> list[ItemRecord]:
-        """Claim what is due, type by type in the order of the first that waits; `rooms` is what is left of them then.
-
-        For all types at once a claim would read on and on past those that there is no room for."""
-        taken: list[ItemRecord] = []
-
-        def take(item: ItemRecord) -> ItemRecord | None:
-            suspicion = self.at_hand.suspicion(item)
-            if suspicion > suspects[item.type]:
-                self._is_full = True
-                return None
-            suspects[item.type] -= suspicion
-            return evolve(item, owner=self.presence.id, due_at=None)
-
-        types = [type for type in rooms if not self._rates.wait(queue, type)]
-        while types:
-            due = (*equal(queue=queue, priority=priority), Condition("due_at", "<=", self._store.now()), *self._served)
-            next = self._store.page(ITEM, (*due, among("type", types)), by="due_at", limit=1)
-            if not next:
-                break
-            type = next[0].type
-            limit = self._rates.take(queue, type, min(MOST_CLAIMED, rooms[type]))
-            if not limit:
-                types.remove(type)
-                continue
-            where = (*due, Condition("type", "=", type))
-            found = self._turns.claim((queue, priority, type), where, take, limit)
-            self._rates.give_back(queue, type, limit - len(found))
-            self._was_late = self._was_late or not found
-            taken += found
-            rooms[type] -= len(found)
-            if len(found) < limit or rooms[type] <= 0:
-                types.remove(type)  # there are no more of it, others are as quick, or it has no room left
-            if rooms[type] <= 0:
-                del rooms[type]
-        return taken
 
     def _begin(self, items: list[ItemRecord]) -> None:
         """Read what is needed for items that we hold, and have them done."""
@@ -628,7 +567,7 @@ class Shift:
 
     def _settled(self, items: Sequence[ItemRecord]) -> None:
         self.at_hand.let_go(items)
-        if self._is_full and any(self.hands.is_hungry(type) for type in {item.type for item in items}):
+        if self._claiming.is_full and any(self.hands.is_hungry(type) for type in {item.type for item in items}):
             self.wake.set()
 
     def _over(self, record: WorkflowRecord) -> None:
