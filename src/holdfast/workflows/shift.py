@@ -13,8 +13,6 @@ from typing import Any, Final
 from holdfast.core.clock import Clock
 from holdfast.core.redact import redact
 from holdfast.errors import Conflict, StoreError, TaskError
-from holdfast.machine.finalizer import FinalizerForm
-from holdfast.machine.instances import base_of
 from holdfast.machine.restart import retry
 from holdfast.machine.run import Advance, Work
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
@@ -22,16 +20,14 @@ from holdfast.store.port import Store, Swap
 from holdfast.store.query import equal
 from holdfast.store.record import evolve
 from holdfast.workflows.beginning import First, Wanted
-from holdfast.workflows.binding import resolve
 from holdfast.workflows.burial import MESSAGES
-from holdfast.workflows.calling import Call, Doable, described
-from holdfast.workflows.children import Offspring, SubWorkflow, joining, offspring
+from holdfast.workflows.calling import Call, described
+from holdfast.workflows.children import SubWorkflow, joining
 from holdfast.workflows.circuits import WorkflowCircuitFactory
 from holdfast.workflows.claiming import MOST_CLAIMED, PRIORITIES, Claiming
 from holdfast.workflows.cleaning import Cleaning
 from holdfast.workflows.configs import Configs
 from holdfast.workflows.crew import Crew
-from holdfast.workflows.effects import Effect
 from holdfast.workflows.execution import BulkheadLimits
 from holdfast.workflows.finalizers import FinalizerRegistry
 from holdfast.workflows.finalizing import PREFIX
@@ -39,22 +35,20 @@ from holdfast.workflows.following import CANCEL, CONTROL, JOIN
 from holdfast.workflows.functions import TaskFunction
 from holdfast.workflows.guarded import way_of
 from holdfast.workflows.hands import Hands
-from holdfast.workflows.isolation import IsolatedTask, ProcessIsolation
+from holdfast.workflows.isolation import ProcessIsolation
 from holdfast.workflows.items import HELD
-from holdfast.workflows.own_tasks import BUILT_IN
 from holdfast.workflows.parking import Parking
-from holdfast.workflows.plan import StageExtras
 from holdfast.workflows.presence import MOST_CRASHES, Presence
 from holdfast.workflows.pruning import BATCH, prune
 from holdfast.workflows.rates import Rates
+from holdfast.workflows.readying import Readying
 from holdfast.workflows.records import FINALIZE, ITEM, WAITING, ItemRecord, WorkflowRecord
-from holdfast.workflows.registry import TaskRegistry, hooks_of
+from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.reporting import Reporter
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints, Runs
 from holdfast.workflows.serving import Serving, tidy
 from holdfast.workflows.settling import WAKE, Ending, Prepared, Settlement, Settling, refs_of, unreadable
-from holdfast.workflows.stage_tasks import StageTask, read_shown
 from holdfast.workflows.starting import start_waiting
 from holdfast.workflows.ticker import Ticker
 from holdfast.workflows.ticking import Ticking
@@ -109,8 +103,6 @@ class Shift:
         clock: Clock,
         crew: Crew,
     ) -> None:
-        self._usual = configs.usual
-        self._isolation = isolation
         self._deliver = deliver
         self._recover = recover
         self._poll_s = configs.handler.poll_frequency_ms / 1000
@@ -121,7 +113,6 @@ class Shift:
         self._registry = registry
         self._finalizers = finalizers
         self._told = told
-        self._child = child
         self._reporter = reporter
         self._retention_days = retention_days
         self._ending = ending
@@ -137,6 +128,10 @@ class Shift:
         self._clock = clock
         self._runs = Runs(store, blueprints, strict=configs.engine.merge_strict)
         self.presence = Presence(store, beat_s=beat_s, ttl_s=ttl_s, clock=clock)
+        self._readying = Readying(
+            store, tasks, registry, finalizers, self.presence, child=child, isolation=isolation, usual=configs.usual,
+            clock=clock,
+        )  # fmt: skip
         self._settling = Settling(
             store, self._runs, owner=lambda: self.presence.id, room=self._own_room, may_own=self._may_own,
             hand_out=self._hand_out, settled=self._settled, told=self._over, ending=ending,
@@ -473,66 +468,13 @@ class Shift:
                     continue
                 if item.crashes >= MOST_CRASHES:
                     raise TaskError(f"{item.crashes} workers died while they ran it")
-                calls.append(self._call(item, run))
+                calls.append(self._readying.call(item, run))
             except StoreError:
                 self._postponed.append(item)
             except Exception as error:
                 story = described(error)
                 self._settling.put(Settlement(item, partial(_fail, item.ref, story)))
         self.hands.take(calls)
-
-    def _call(self, item: ItemRecord, run: Run) -> Call:
-        extras = run.blueprint.extras[item.ref]
-        args, kwargs = extras.args, extras.kwargs
-        if not run.knows_all:
-            run.read(self._store, (item.ref, base_of(item.ref), *extras.sources))
-
-        def left(ref: str) -> Any:
-            return run.stage(ref).outputs.get("result")
-
-        if item.type not in self._tasks:
-            return self._stage_call(item, run, extras)
-        task, own = self._tasks[item.type], run.stage(item.ref).context
-        return Call(
-            item,
-            task if self._isolation is None else self._apart(task),
-            [left(item.ref)] if task.verifies else [resolve(binding, run.inputs, left, own) for binding in args],
-            {} if task.verifies else {name: resolve(one, run.inputs, left, own) for name, one in kwargs.items()},
-            self._registry.judge,
-            run.key_of(item.ref, item.at),
-            run.blueprint.patches,
-            self._usual,
-            partial(_bred, self._child, run, item.ref),
-            worker=self.presence.id,
-            registry=self._finalizers,
-            cause=run.cause,
-            caused_by=run.caused_by,
-        )
-
-    def _stage_call(self, item: ItemRecord, run: Run, extras: StageExtras) -> Call:
-        """A call of a task that is shown its stage."""
-        stage = read_shown(self._store, run, item.ref)
-        found = self._registry.resolve(item.type)
-        prepare = partial(self._hook, item) if any(hooks_of(found)) else None
-        began = run.stage(item.ref).tasks[item.at].started_at
-        went_s = 0.0 if began is None else max(0, self._store.now() - began) / 1e6
-        effect = self._registry.effect_of(item.type)
-        task = StageTask(
-            item.type, found, stage, extras.tasks[item.at], effect, prepare, went_s=went_s, clock=self._clock
-        )
-        return Call(
-            item, self._apart(task), [], {}, self._registry.judge, run.key_of(item.ref, item.at),
-            run.blueprint.patches, self._usual, partial(_bred, self._child, run, item.ref), worker=self.presence.id,
-            registry=self._finalizers, cause=run.cause, caused_by=run.caused_by,
-        )  # fmt: skip
-
-    def _hook(self, item: ItemRecord) -> None:
-        """What a task does when its stage is over is on record before it is called."""
-        cancels, cleans = hooks_of(self._registry.resolve(item.type))
-        if cancels:
-            self._finalizers.hook(FinalizerForm.CANCEL, item.type, item.at)
-        if cleans:
-            self._finalizers.hook(FinalizerForm.CLEANUP, item.type, item.at)
 
     def _unfinalized(self, item: ItemRecord, error: Exception) -> None:
         """A stage that could not be cleaned up: the store is away, or somebody has to look."""
@@ -543,13 +485,6 @@ class Shift:
             _log.exception("workflow %s, stage %s: put aside", item.workflow, item.ref, exc_info=error)
             self._settling.put_aside(item, error)
             self.at_hand.let_go((item,))
-
-    def _apart(self, task: Doable) -> Doable:
-        """The task in a process of its own, where that is asked for. The engine's own waits are none, and who writes
-        in the step's transaction must be where that is."""
-        if self._isolation is None or task in BUILT_IN or task.effect is Effect.TRANSACTIONAL:
-            return task
-        return IsolatedTask(task, self._isolation)
 
     def _settle_within(self, session: Any, settlement: Settlement) -> Prepared:
         """Apart from what this worker has in memory: whoever writes that may wait for the very transaction."""
@@ -598,10 +533,6 @@ class Shift:
                 self._postponed += items
                 raise
             self.at_hand.let_go((items.pop(),))
-
-
-def _bred(wanted: Callable[[SubWorkflow], Wanted], run: Run, ref: str, request: SubWorkflow, key: str) -> Offspring:
-    return offspring(request, wanted(request), run.record, ref, key)
 
 
 def _wait_on(item: ItemRecord, step: Advance) -> None:

@@ -1,0 +1,120 @@
+"""Making calls of items: which task it is, what it is called with, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from holdfast.core.clock import Clock
+from holdfast.machine.finalizer import FinalizerForm
+from holdfast.machine.instances import base_of
+from holdfast.machine.retry import Retry
+from holdfast.store.port import Store
+from holdfast.workflows.beginning import Wanted
+from holdfast.workflows.binding import resolve
+from holdfast.workflows.calling import Call, Doable
+from holdfast.workflows.children import Offspring, SubWorkflow, offspring
+from holdfast.workflows.effects import Effect
+from holdfast.workflows.finalizers import FinalizerRegistry
+from holdfast.workflows.functions import TaskFunction
+from holdfast.workflows.isolation import IsolatedTask, ProcessIsolation
+from holdfast.workflows.own_tasks import BUILT_IN
+from holdfast.workflows.plan import StageExtras
+from holdfast.workflows.presence import Presence
+from holdfast.workflows.records import ItemRecord
+from holdfast.workflows.registry import TaskRegistry, hooks_of
+from holdfast.workflows.run import Run
+from holdfast.workflows.stage_tasks import StageTask, read_shown
+
+
+class Readying:
+    """`child` makes a workflow ready that a task asks for; `usual` is how a task is tried again that has no policy."""
+
+    def __init__(
+        self,
+        store: Store,
+        tasks: Mapping[str, TaskFunction[Any, Any]],
+        registry: TaskRegistry,
+        finalizers: FinalizerRegistry,
+        presence: Presence,
+        *,
+        child: Callable[[SubWorkflow], Wanted],
+        isolation: ProcessIsolation | None,
+        usual: Retry,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._registry = registry
+        self._finalizers = finalizers
+        self._presence = presence
+        self._child = child
+        self._isolation = isolation
+        self._usual = usual
+        self._clock = clock
+
+    def call(self, item: ItemRecord, run: Run) -> Call:
+        """A call of an item's task, with its arguments as they are now. Raises what stands in the way."""
+        extras = run.blueprint.extras[item.ref]
+        args, kwargs = extras.args, extras.kwargs
+        if not run.knows_all:
+            run.read(self._store, (item.ref, base_of(item.ref), *extras.sources))
+
+        def left(ref: str) -> Any:
+            return run.stage(ref).outputs.get("result")
+
+        if item.type not in self._tasks:
+            return self._stage_call(item, run, extras)
+        task, own = self._tasks[item.type], run.stage(item.ref).context
+        return Call(
+            item,
+            task if self._isolation is None else self._apart(task),
+            [left(item.ref)] if task.verifies else [resolve(binding, run.inputs, left, own) for binding in args],
+            {} if task.verifies else {name: resolve(one, run.inputs, left, own) for name, one in kwargs.items()},
+            self._registry.judge,
+            run.key_of(item.ref, item.at),
+            run.blueprint.patches,
+            self._usual,
+            partial(_bred, self._child, run, item.ref),
+            worker=self._presence.id,
+            registry=self._finalizers,
+            cause=run.cause,
+            caused_by=run.caused_by,
+        )
+
+    def _stage_call(self, item: ItemRecord, run: Run, extras: StageExtras) -> Call:
+        """A call of a task that is shown its stage."""
+        stage = read_shown(self._store, run, item.ref)
+        found = self._registry.resolve(item.type)
+        prepare = partial(self._hook, item) if any(hooks_of(found)) else None
+        began = run.stage(item.ref).tasks[item.at].started_at
+        went_s = 0.0 if began is None else max(0, self._store.now() - began) / 1e6
+        effect = self._registry.effect_of(item.type)
+        task = StageTask(
+            item.type, found, stage, extras.tasks[item.at], effect, prepare, went_s=went_s, clock=self._clock
+        )
+        return Call(
+            item, self._apart(task), [], {}, self._registry.judge, run.key_of(item.ref, item.at),
+            run.blueprint.patches, self._usual, partial(_bred, self._child, run, item.ref), worker=self._presence.id,
+            registry=self._finalizers, cause=run.cause, caused_by=run.caused_by,
+        )  # fmt: skip
+
+    def _hook(self, item: ItemRecord) -> None:
+        """What a task does when its stage is over is on record before it is called."""
+        cancels, cleans = hooks_of(self._registry.resolve(item.type))
+        if cancels:
+            self._finalizers.hook(FinalizerForm.CANCEL, item.type, item.at)
+        if cleans:
+            self._finalizers.hook(FinalizerForm.CLEANUP, item.type, item.at)
+
+    def _apart(self, task: Doable) -> Doable:
+        """The task in a process of its own, where that is asked for. The engine's own waits are none, and who writes
+        in the step's transaction must be where that is."""
+        if self._isolation is None or task in BUILT_IN or task.effect is Effect.TRANSACTIONAL:
+            return task
+        return IsolatedTask(task, self._isolation)
+
+
+def _bred(wanted: Callable[[SubWorkflow], Wanted], run: Run, ref: str, request: SubWorkflow, key: str) -> Offspring:
+    return offspring(request, wanted(request), run.record, ref, key)
