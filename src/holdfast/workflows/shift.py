@@ -12,17 +12,12 @@ from typing import Any, Final
 
 from holdfast.core.clock import Clock
 from holdfast.core.redact import redact
-from holdfast.errors import Conflict, StoreError, TaskError
-from holdfast.machine.restart import retry
-from holdfast.machine.run import Advance, Work
-from holdfast.machine.workflow import COMPLETE, WorkflowStatus
+from holdfast.errors import Conflict, StoreError
 from holdfast.store.port import Store, Swap
 from holdfast.store.query import equal
 from holdfast.store.record import evolve
 from holdfast.workflows.beginning import First, Wanted
-from holdfast.workflows.burial import MESSAGES
-from holdfast.workflows.calling import Call, described
-from holdfast.workflows.children import SubWorkflow, joining
+from holdfast.workflows.children import SubWorkflow
 from holdfast.workflows.circuits import WorkflowCircuitFactory
 from holdfast.workflows.claiming import MOST_CLAIMED, PRIORITIES, Claiming
 from holdfast.workflows.cleaning import Cleaning
@@ -31,24 +26,22 @@ from holdfast.workflows.crew import Crew
 from holdfast.workflows.execution import BulkheadLimits
 from holdfast.workflows.finalizers import FinalizerRegistry
 from holdfast.workflows.finalizing import PREFIX
-from holdfast.workflows.following import CANCEL, CONTROL, JOIN
 from holdfast.workflows.functions import TaskFunction
 from holdfast.workflows.guarded import way_of
+from holdfast.workflows.handing_out import HandingOut
 from holdfast.workflows.hands import Hands
 from holdfast.workflows.isolation import ProcessIsolation
-from holdfast.workflows.items import HELD
 from holdfast.workflows.parking import Parking
-from holdfast.workflows.presence import MOST_CRASHES, Presence
+from holdfast.workflows.presence import Presence
 from holdfast.workflows.pruning import BATCH, prune
 from holdfast.workflows.rates import Rates
 from holdfast.workflows.readying import Readying
-from holdfast.workflows.records import FINALIZE, ITEM, WAITING, ItemRecord, WorkflowRecord
+from holdfast.workflows.records import ITEM, WAITING, ItemRecord, WorkflowRecord
 from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.reporting import Reporter
-from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints, Runs
 from holdfast.workflows.serving import Serving, tidy
-from holdfast.workflows.settling import WAKE, Ending, Prepared, Settlement, Settling, refs_of, unreadable
+from holdfast.workflows.settling import WAKE, Ending, Prepared, Settlement, Settling
 from holdfast.workflows.starting import start_waiting
 from holdfast.workflows.ticker import Ticker
 from holdfast.workflows.ticking import Ticking
@@ -103,7 +96,6 @@ class Shift:
         clock: Clock,
         crew: Crew,
     ) -> None:
-        self._deliver = deliver
         self._recover = recover
         self._poll_s = configs.handler.poll_frequency_ms / 1000
         self._circuits = WorkflowCircuitFactory(configs.resilience, clock=clock)
@@ -128,13 +120,14 @@ class Shift:
         self._clock = clock
         self._runs = Runs(store, blueprints, strict=configs.engine.merge_strict)
         self.presence = Presence(store, beat_s=beat_s, ttl_s=ttl_s, clock=clock)
-        self._readying = Readying(
+        readying = Readying(
             store, tasks, registry, finalizers, self.presence, child=child, isolation=isolation, usual=configs.usual,
             clock=clock,
         )  # fmt: skip
+        self._handing_out = HandingOut(store, self._runs, readying, deliver)
         self._settling = Settling(
             store, self._runs, owner=lambda: self.presence.id, room=self._own_room, may_own=self._may_own,
-            hand_out=self._hand_out, settled=self._settled, told=self._over, ending=ending,
+            hand_out=self._handing_out.hand_out, settled=self._settled, told=self._over, ending=ending,
             stored=reporter.stored, retries=configs.handler.concurrency_max_retries,
         )  # fmt: skip
         limits = WorkerLimits(
@@ -156,6 +149,7 @@ class Shift:
             store, finalizers, owner=lambda: self.presence.id, caller=self.hands.caller,
             done=lambda item: self.at_hand.let_go((item,)), troubled=self._unfinalized, crew=crew,
         )  # fmt: skip
+        self._handing_out.attend(self._settling, self.hands, self._cleaning)
         self.process = os.getpid()
         finalizers.attend(self)
         self.wake = threading.Event()
@@ -165,7 +159,6 @@ class Shift:
         self.interrupt: BaseException | None = None
         """What a task raised to end the program."""
         self._trouble: Exception | None = None
-        self._postponed: list[ItemRecord] = []
         self._in_doubt = False
         self._beat_at = self._claim_at = self._tick_at = self._recover_at = self._prune_at = float("-inf")
         self._looked_at = float("-inf")
@@ -339,7 +332,7 @@ class Shift:
             return True
         with self._settling.writing:
             lost = self.at_hand.lose()
-            self._postponed.clear()
+            self._handing_out.postponed.clear()
             # What was written under the old name since it was taken from us.
             self.presence.take_from(before, crashed=False)
         self.hands.cut("another worker has it", lost)
@@ -368,14 +361,12 @@ class Shift:
             found = self._store.page(ITEM, equal(owner=self.presence.id), by="id", limit=10 * MOST_CLAIMED)
             lost = [item for item in found if not self.at_hand.holds(item)]
             self.at_hand.hold(lost)
-            self._postponed += lost
+            self._handing_out.postponed += lost
         self._in_doubt = False
 
     def _carry_on(self) -> None:
         """What could not be done at once: write, read, or begin it now."""
-        if self._postponed:
-            items, self._postponed = self._postponed, []
-            self._begin(items)
+        self._handing_out.begin_postponed()
         if self._settling.waits:
             self._settling.take_up()
             self.hands.nudge()
@@ -407,79 +398,13 @@ class Shift:
         items, first = self._claiming.claim(self._known)
         taken = len(items)
         self.at_hand.hold(items)
-        self._begin(items)
+        self._handing_out.begin(items)
         return taken, first
-
-    def _begin(self, items: list[ItemRecord]) -> None:
-        """Read what is needed for items that we hold, and have them done."""
-        self._handle([item for item in items if item.kind == MESSAGES])
-        items = [item for item in items if item.kind != MESSAGES]
-        if not items:
-            return
-        items.reverse()
-        try:
-            with self._settling.writing:
-                self._runs.refresh(item.workflow for item in items)
-                self._runs.meet(refs_of(items).items())
-                while items:
-                    run = self._runs.get(items[-1].workflow)
-                    if run is None:
-                        self._settling.put_aside(items[-1], unreadable(items[-1].workflow))
-                        self.at_hand.let_go((items[-1],))
-                    else:
-                        self._hand_out(((items[-1], run),))
-                    items.pop()
-        finally:
-            self._postponed += items
-            if self._settling.waits:
-                self.hands.nudge()
-
-    def _handle(self, items: list[ItemRecord]) -> None:
-        """Do what messages ask for."""
-        try:
-            while items:
-                self._deliver(items[0])
-                self.at_hand.let_go((items.pop(0),))
-        finally:
-            self._postponed += items
-
-    def _hand_out(self, items: Sequence[tuple[ItemRecord, Run]]) -> None:
-        """Called by whoever writes: nobody else changes runs meanwhile."""
-        self.at_hand.hold(item for item, _ in items)
-        calls: list[Call] = []
-        for item, run in items:
-            if item.kind in CONTROL:
-                self._settling.put(Settlement(item, _cancel if item.kind == CANCEL else _revive))
-                continue
-            if item.kind == FINALIZE:
-                self._cleaning.take(item)
-                continue
-            if run.state.status in HELD:
-                self._settling.put(Settlement(item, partial(_wait_on, item)))
-                continue
-            if item.kind not in ("run", JOIN):
-                self._settling.put(Settlement(item, partial(_fire, item)))
-                continue
-            try:
-                if item.kind == JOIN:
-                    run.read(self._store, (item.ref,))
-                    ends = joining(self._store, self._runs.blueprints, item.ref, str(run.stage(item.ref).child))
-                    self._settling.put(Settlement(item, ends))
-                    continue
-                if item.crashes >= MOST_CRASHES:
-                    raise TaskError(f"{item.crashes} workers died while they ran it")
-                calls.append(self._readying.call(item, run))
-            except StoreError:
-                self._postponed.append(item)
-            except Exception as error:
-                story = described(error)
-                self._settling.put(Settlement(item, partial(_fail, item.ref, story)))
-        self.hands.take(calls)
 
     def _unfinalized(self, item: ItemRecord, error: Exception) -> None:
         """A stage that could not be cleaned up: the store is away, or somebody has to look."""
         if isinstance(error, StoreError):
-            self._postponed.append(item)
+            self._handing_out.postponed.append(item)
             self.trouble(error)
         else:
             _log.exception("workflow %s, stage %s: put aside", item.workflow, item.ref, exc_info=error)
@@ -520,8 +445,8 @@ class Shift:
 
     def _give_back(self) -> None:
         """What has not begun is anybody's."""
-        items = [*self.at_hand.drop_waiting(), *self._cleaning.drop_waiting(), *self._postponed]
-        self._postponed = []
+        items = [*self.at_hand.drop_waiting(), *self._cleaning.drop_waiting(), *self._handing_out.postponed]
+        self._handing_out.postponed = []
         while items:
             item = items[-1]
             try:
@@ -530,33 +455,9 @@ class Shift:
             except Conflict:
                 pass  # it is somebody else's by now
             except BaseException:
-                self._postponed += items
+                self._handing_out.postponed += items
                 raise
             self.at_hand.let_go((items.pop(),))
-
-
-def _wait_on(item: ItemRecord, step: Advance) -> None:
-    """Freed while its workflow was paused: it is held like the others."""
-    waits = item.kind != "run"
-    step.work.append(Work(item.ref, item.at, costs=0, waits=waits, what=item.kind if waits else "wait"))
-
-
-def _cancel(step: Advance) -> None:
-    step.cancel("the stage that has started it does not wait for it any more", "parent")
-
-
-def _revive(step: Advance) -> None:
-    """Go on where it failed; one that cannot tells its parent so."""
-    if step.run.status in COMPLETE and step.run.status is not WorkflowStatus.CANCELED:
-        retry(step, "parent")
-
-
-def _fire(item: ItemRecord, step: Advance) -> None:
-    step.fire(item.kind, item.ref)
-
-
-def _fail(ref: str, story: dict[str, Any], step: Advance) -> None:
-    step.fail(ref, story)
 
 
 def _nothing(*_: Any) -> None:
