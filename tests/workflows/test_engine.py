@@ -22,11 +22,12 @@ from holdfast.workflows.config import BulkheadConfig, ResilienceConfig
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.multi_instance import MultiInstanceConfig
+from holdfast.workflows.preparing import Settlement
 from holdfast.workflows.presence import MOST_CRASHES
 from holdfast.workflows.records import DEFINITION, ITEM, WORKFLOW
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.runs import Blueprints, Runs
-from holdfast.workflows.settling import Settlement, Settling
+from holdfast.workflows.settling import Settling
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task import Task
 from holdfast.workflows.task_run import TaskExecution

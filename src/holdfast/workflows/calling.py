@@ -37,9 +37,9 @@ from holdfast.workflows.children import Offspring, SubWorkflow
 from holdfast.workflows.effects import Effect
 from holdfast.workflows.execution import ExecutionResult
 from holdfast.workflows.faults import Fault, Judgement
+from holdfast.workflows.preparing import Settlement
 from holdfast.workflows.records import ItemRecord
 from holdfast.workflows.result import TaskResult
-from holdfast.workflows.settling import Settlement
 from holdfast.workflows.task_call import TaskCall
 
 if TYPE_CHECKING:

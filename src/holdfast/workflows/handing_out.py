@@ -18,12 +18,13 @@ from holdfast.workflows.cleaning import Cleaning
 from holdfast.workflows.following import CANCEL, CONTROL, JOIN
 from holdfast.workflows.hands import Hands
 from holdfast.workflows.items import HELD
+from holdfast.workflows.preparing import Settlement
 from holdfast.workflows.presence import MOST_CRASHES
 from holdfast.workflows.readying import Readying
 from holdfast.workflows.records import FINALIZE, ItemRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Runs
-from holdfast.workflows.settling import Settlement, Settling, refs_of, unreadable
+from holdfast.workflows.settling import Settling, refs_of, unreadable
 
 
 class HandingOut:

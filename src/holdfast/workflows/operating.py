@@ -27,6 +27,7 @@ from holdfast.workflows.limit import check_limit
 from holdfast.workflows.lines import place_of
 from holdfast.workflows.messages import ResumeStage, SignalStage
 from holdfast.workflows.patience import Patience
+from holdfast.workflows.preparing import Ending
 from holdfast.workflows.pruning import PruneReport, prune
 from holdfast.workflows.queue import WorkflowQueue, record_of
 from holdfast.workflows.reading import Reading
@@ -34,7 +35,7 @@ from holdfast.workflows.records import MESSAGE, PROCESSED, STAGE, WORKFLOW, Proc
 from holdfast.workflows.reporting import Reporter
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints
-from holdfast.workflows.settling import ENDED, WAKE, Ending
+from holdfast.workflows.settling import ENDED, WAKE
 from holdfast.workflows.signals import APPROVAL, Signal, send, word_of
 from holdfast.workflows.starting import start_waiting
 from holdfast.workflows.worker import WorkflowWorker

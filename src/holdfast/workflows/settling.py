@@ -13,23 +13,17 @@ import logging
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from holdfast.core.redact import redact
 from holdfast.errors import Conflict, StoreError
-from holdfast.machine.run import Advance, Missing, Work
-from holdfast.machine.workflow import COMPLETE
-from holdfast.store.codec import from_json
-from holdfast.store.ids import new_record_id
-from holdfast.store.port import Change, Delete, Insert, Store, Swap
-from holdfast.store.query import equal
+from holdfast.machine.run import Advance
+from holdfast.store.port import Change, Delete, Store
 from holdfast.workflows.beginning import First
 from holdfast.workflows.burial import buried
-from holdfast.workflows.ending import end_all
-from holdfast.workflows.following import CONTROL, NOTHING, RETRY, Following, concerns_others, follow
-from holdfast.workflows.items import HELD, dropped_items, made_items
-from holdfast.workflows.lines import hold_back
-from holdfast.workflows.records import ITEM, SIGNAL, WORKFLOW, ItemRecord, StageRecord, WorkflowRecord, meant_for
+from holdfast.workflows.following import NOTHING, Following, follow
+from holdfast.workflows.preparing import Ending, Prepared, Preparing, Rooms, Settlement
+from holdfast.workflows.records import ITEM, WORKFLOW, ItemRecord, WorkflowRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Runs
 
@@ -41,45 +35,8 @@ _TURN_S: Final = 0.1
 _log: Final = logging.getLogger("holdfast")
 
 
-class Settlement(NamedTuple):
-    """What a step of the machine is to do about an item that we own."""
-
-    item: ItemRecord
-    act: Callable[[Advance], None]
-
-
-class Prepared(NamedTuple):
-    """A step of one workflow, before it is stored."""
-
-    run: Run
-    step: Advance | None
-    """Only where it means something to other workflows: Python's search for cycles looks at all that waits for the
-    commit."""
-    events: list[dict[str, Any]]
-    changes: list[Change]
-    record: WorkflowRecord
-    records: dict[str, StageRecord]
-    kept: list[ItemRecord]
-    shared: bool
-    over: bool
-
-
 Groups = dict[str, list[Settlement]]
 Stored = Callable[[Run, list[dict[str, Any]]], None]
-Ending = Callable[[Run, Advance], list[Change]]
-"""What is to be stored together with the end of a workflow."""
-
-
-class _Rooms(dict[str, int]):
-    """How many more items of a type we want, as it is when what is written together begins to be made."""
-
-    def __init__(self, room: Callable[[str], int], owner: str) -> None:
-        self._room = room
-        self.owner = owner
-
-    def __missing__(self, type: str) -> int:
-        room = self[type] = self._room(type)
-        return room
 
 
 class Beginning:
@@ -122,15 +79,14 @@ class Settling:
     ) -> None:
         self._store = store
         self._runs = runs
+        self._preparing = Preparing(store, runs, owner=owner, room=room, may_own=may_own, ending=ending)
         self._tries = retries + 1
         self._owner = owner
         self._room = room
-        self._may_own = may_own
         self._hand_out = hand_out
         self._settled = settled
         self._told = told
         self._report = stored
-        self._ending = ending
         self._waiting: deque[Settlement] = deque()
         self._new: deque[Beginning] = deque()
         self._later: list[Settlement] = []
@@ -229,10 +185,10 @@ class Settling:
         try:
             self._runs.read(groups)
             self._runs.meet(refs_of(one.item for group in groups.values() for one in group).items())
-            now, rooms = self._store.now(), _Rooms(self._room, self._owner())
-            steps = [self._prepare(self._present(id), group, now, rooms) for id, group in groups.items()]
+            now, rooms = self._store.now(), Rooms(self._room, self._owner())
+            steps = [self._preparing.prepare(self._present(id), group, now, rooms) for id, group in groups.items()]
             taken: Counter[str] = Counter()
-            steps += [self._first(*first, taken) for one in new for first in one.firsts]
+            steps += [self._preparing.first(*first, taken) for one in new for first in one.firsts]
             self._commit(steps)
         except StoreError:
             raise
@@ -251,23 +207,6 @@ class Settling:
         while new:
             new.pop().close(is_stored=True)
         self._settled(done)
-
-    def _first(self, run: Run, step: Advance, taken: Counter[str]) -> Prepared:
-        """The first step of a new workflow. We take what we have room for, besides what was taken before."""
-        kept, may_own = list[ItemRecord](), self._may_own()
-        changes: list[Change] = []
-        for item in made_items(run, step):
-            is_due = item.due_at is not None and item.due_at <= step.now
-            if may_own and is_due and self._room(item.type) > taken[item.type]:
-                taken[item.type] += 1
-                item = item._replace(owner=self._owner(), due_at=None)
-                kept.append(item)
-            changes.append(Insert(ITEM, item))
-        more, record, records = run.changes(step)
-        shared = len(kept) < len(changes)
-        others = step if concerns_others(run, step) else None
-        over = run.state.status in COMPLETE
-        return Prepared(run, others, step.events, changes + more, record, records, kept, shared, over)
 
     def _write_alone(self, id: str, group: list[Settlement]) -> list[Settlement]:
         """Gives what has to wait."""
@@ -362,108 +301,7 @@ class Settling:
         return run
 
     def _alone(self, id: str, group: list[Settlement]) -> Prepared:
-        return self._prepare(self._present(id), group, self._store.now(), _Rooms(self._room, self._owner()))
-
-    def _prepare(self, run: Run, group: list[Settlement], now: int, rooms: _Rooms) -> Prepared:
-        needed: dict[str, None] = {}
-        while True:
-            step = run.advance(now)
-            changes: list[Change] = []
-            kept: list[ItemRecord] = []
-            shared = False
-            try:
-                for one in group:
-                    item, before = one.item, len(step.work)
-                    if _is_over(run, item) or _is_stale(item, step):
-                        changes.append(Delete(ITEM, item))
-                        continue
-                    if item.kind == "run":
-                        step.stage(item.ref).tasks[item.at].attempt = item.attempt
-                    one.act(step)
-                    if run.record.pipeline is not None:
-                        hold_back(self._store, run, step)
-                    if len(step.work) > before and step.work[-1].waits:
-                        changes += self._early_signal(run, step, before)
-                    shared |= self._items(run, item, step.work[before:], now, changes, kept, rooms)
-                if step.cancels:  # nothing goes on
-                    spared = {one.item.id for one in group}
-                    changes = [Delete(ITEM, one.item) for one in group] + end_all(self._store, run, step, spared)
-                    kept, shared = [], False
-                elif step.dropped:
-                    # What one of them has left to do, another one may have ended.
-                    changes = [kept_change for change in changes for kept_change in _unless_stale(change, step)]
-                    kept = [item for item in kept if not _is_stale(item, step)]
-                    changes += dropped_items(self._store, run, step.dropped, {one.item.id for one in group})
-            except Missing as missing:
-                needed = needed or dict.fromkeys(one.item.ref for one in group if one.item.kind not in CONTROL)
-                if missing.ref in needed and not run.lacks((missing.ref,)):
-                    raise RuntimeError(f"stage {missing.ref!r} is missed and there") from missing
-                needed |= dict.fromkeys(missing.refs)
-                self._runs.forget((run.id,))
-                found = self._runs.read_with(run.id, needed)
-                if found is None:
-                    raise
-                run = found
-                continue
-            over = run.state.status in COMPLETE
-            if over:
-                changes += self._ending(run, step)
-            more, record, records = run.changes(step)
-            shared |= bool(step.cleanups)
-            others = step if concerns_others(run, step) else None
-            return Prepared(run, others, step.events, changes + more, record, records, kept, shared, over)
-
-    def _items(
-        self,
-        run: Run,
-        item: ItemRecord,
-        works: Sequence[Work],
-        now: int,
-        changes: list[Change],
-        kept: list[ItemRecord],
-        rooms: _Rooms,
-    ) -> bool:
-        """The items of what is to be done next: the first one continues this one, the others are new. Whether some of
-        them are for anybody."""
-        if not works:
-            changes.append(Delete(ITEM, item))
-            return False
-        shared, held = False, run.state.status in HELD
-        taken = {item.type: -1}  # the one that is settled makes room
-        for one in kept:
-            taken[one.type] = taken.get(one.type, 0) + 1
-        for number, work in enumerate(works):
-            ref, at, delay = work.ref, work.at, work.delay
-            type = "" if work.waits else run.blueprint.plan.stages[ref].tasks[at].type
-            had = taken.get(type, 0)
-            mine = not held and delay is not None and delay <= 0 and rooms[type] > had
-            due = None if mine or delay is None else now + round(delay * 1e6)
-            taken[type] = had + mine
-            shared |= not mine
-            again = number == 0 and ref == item.ref and at == item.at
-            next = ITEM.make((
-                item.id if number == 0 else new_record_id(now), item.version + 1 if number == 0 else 1,
-                None if held else due, item.queue, item.priority, work.kind, type, rooms.owner if mine else None,
-                item.workflow, ref, run.stage(ref).incarnation, at, item.attempt + work.costs if again else 1, 0,
-                due if held else None, item.code,
-            ))  # fmt: skip
-            changes.append(Swap(ITEM, item, next) if number == 0 else Insert(ITEM, next))
-            if mine:
-                kept.append(next)
-        return shared
-
-    def _early_signal(self, run: Run, step: Advance, before: int) -> list[Change]:
-        """A stage that has begun to wait goes on at once if what it waits for is here already."""
-        stage = run.stage(step.work[-1].ref)
-        wait = stage.wait
-        if wait is None or wait.signal is None:
-            return []
-        for signal in self._store.page(SIGNAL, equal(workflow=run.id), by="id", limit=1000):
-            if wait.takes(signal.name) and meant_for(signal) in (None, stage.plan.ref):
-                del step.work[before:]
-                step.resume(stage.plan.ref, signal.name, from_json(signal.value))
-                return [Delete(SIGNAL, signal)]
-        return []
+        return self._preparing.prepare(self._present(id), group, self._store.now(), Rooms(self._room, self._owner()))
 
     def _following(self, steps: Iterable[Prepared]) -> Following:
         """What steps mean to other workflows. Raises Conflict as `follow` does."""
@@ -508,27 +346,6 @@ def in_order(changes: list[Change]) -> list[Change]:
 
 def _form(form: tuple[str, type[Change]]) -> tuple[str, str]:
     return form[0], form[1].__name__
-
-
-def _is_over(run: Run, item: ItemRecord) -> bool:
-    """Whether there is nothing to do any more in its workflow."""
-    return run.state.status in COMPLETE and item.kind != RETRY
-
-
-def _is_stale(item: ItemRecord, step: Advance) -> bool:
-    """Whether the stage has ended, or begun anew, since the item was made."""
-    if item.kind in CONTROL:
-        return False
-    stage = step.stage(item.ref)
-    return stage.incarnation != item.incarnation or stage.status in COMPLETE
-
-
-def _unless_stale(change: Change, step: Advance) -> list[Change]:
-    """A change of an item, or what is left of it if its stage has ended or begun anew since."""
-    new = change.new if isinstance(change, Swap) else change.record if isinstance(change, Insert) else None
-    if not isinstance(new, ItemRecord) or not _is_stale(new, step):
-        return [change]
-    return [Delete(ITEM, change.old)] if isinstance(change, Swap) else []
 
 
 def _by_workflow(batch: Iterable[Settlement]) -> Groups:

@@ -32,6 +32,7 @@ from holdfast.workflows.handing_out import HandingOut
 from holdfast.workflows.hands import Hands
 from holdfast.workflows.isolation import ProcessIsolation
 from holdfast.workflows.parking import Parking
+from holdfast.workflows.preparing import Ending, Prepared, Settlement
 from holdfast.workflows.presence import Presence
 from holdfast.workflows.pruning import BATCH, prune
 from holdfast.workflows.rates import Rates
@@ -41,7 +42,7 @@ from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.reporting import Reporter
 from holdfast.workflows.runs import Blueprints, Runs
 from holdfast.workflows.serving import Serving, tidy
-from holdfast.workflows.settling import WAKE, Ending, Prepared, Settlement, Settling
+from holdfast.workflows.settling import WAKE, Settling
 from holdfast.workflows.starting import start_waiting
 from holdfast.workflows.ticker import Ticker
 from holdfast.workflows.ticking import Ticking

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import ConfigurationError, TaskError, TransientError
-from holdfast.workflows.settling import Prepared, Settlement
+from holdfast.workflows.preparing import Prepared, Settlement
 
 if TYPE_CHECKING:  # whoever has no transactional task does without SQLAlchemy
     from sqlalchemy.orm import Session, sessionmaker

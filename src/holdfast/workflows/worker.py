@@ -22,13 +22,14 @@ from holdfast.workflows.finalizers import FinalizerRegistry
 from holdfast.workflows.functions import TaskFunction
 from holdfast.workflows.isolation import ProcessIsolation
 from holdfast.workflows.parking import Parking
+from holdfast.workflows.preparing import Ending
 from holdfast.workflows.presence import Presence
 from holdfast.workflows.rates import Rates
 from holdfast.workflows.records import ItemRecord, WorkflowRecord
 from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.reporting import Reporter
 from holdfast.workflows.runs import Blueprints
-from holdfast.workflows.settling import WAKE, Ending
+from holdfast.workflows.settling import WAKE
 from holdfast.workflows.shift import Shift
 from holdfast.workflows.ticking import Ticking
 from holdfast.workflows.transactions import SessionsOf
