@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from holdfast.machine import gates, instances
+from holdfast.machine.ends import after_parts
 from holdfast.machine.graph import Edges, edge_of
 from holdfast.machine.run import Advance, Owner, Part, StageState, Work
 from holdfast.machine.workflow import ACTIVE, COMPLETE, CONTINUABLE, WorkflowStatus, moved
@@ -134,7 +135,7 @@ def _running(step: Advance, stage: StageState) -> str | None:
     if failed and stage.part is not Part.FAILURE:
         step.fail_stage(stage)
     else:
-        step.after_parts(stage)
+        after_parts(step, stage)
     return "was not told that its parts had ended"
 
 

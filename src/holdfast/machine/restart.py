@@ -15,6 +15,7 @@ from typing import Final
 
 from holdfast.errors import TaskError
 from holdfast.machine import gates
+from holdfast.machine.ends import reweigh
 from holdfast.machine.graph import ordered
 from holdfast.machine.instances import lost_some
 from holdfast.machine.run import Advance, Owner, StageState
@@ -50,7 +51,7 @@ def restart(step: Advance, refs: Iterable[str], by: str, *, keeps_keys: bool = F
     for ref, word in words.items():
         step.stage(ref).context[WORD] = word
     run.status, run.ended_at = status, None
-    step.reweigh()
+    reweigh(step)
     for ref in scope:
         stage = step.touch(ref)
         stage.outputs, stage.jumps = {}, 0  # who asks for it wants all rounds of a loop

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from holdfast.errors import InvalidStateTransitionError
-from holdfast.machine import gates, instances
+from holdfast.machine import ends, gates, instances
 from holdfast.machine.computed_status import failure_status
-from holdfast.machine.graph import Edge, JoinType, PredicatePhase, SkipCause, SplitType, edge_of, edges, phase_of
+from holdfast.machine.graph import PredicatePhase, SkipCause, edge_of, edges, phase_of
 from holdfast.machine.jump import plan_jump
 from holdfast.machine.run_state import (
     WORD,
@@ -35,7 +35,7 @@ from holdfast.machine.run_state import (
     Wait,
     Work,
 )
-from holdfast.machine.workflow import COMPLETE, CONTINUABLE, HALTED, SUCCESSFUL, WorkflowStatus, moved
+from holdfast.machine.workflow import COMPLETE, HALTED, SUCCESSFUL, WorkflowStatus, moved
 
 __all__ = [
     "Advance", "Child", "Cleanup", "Instances", "Judge", "Missing", "Owner", "Part", "Plan", "RunState", "StagePlan",
@@ -221,7 +221,7 @@ class Advance:
             if status is S.TERMINAL:
                 self.fail_stage(stage)
             else:
-                self._complete(stage, status)
+                ends.complete(self, stage, status)
         self.end_if_over()
 
     def suspend(self, ref: str, wait: Wait, context: Mapping[str, Any] = {}) -> None:
@@ -295,7 +295,7 @@ class Advance:
                 self._pass_over(self.touch(one))
             self._finish_early(stage)
             for one in passed:
-                self.tell(self.stage(one))
+                ends.tell(self, self.stage(one))
         goal = self.touch(target)
         goal.context.update(context)
         if goal.status in (S.NOT_STARTED, S.BUFFERED):
@@ -330,7 +330,7 @@ class Advance:
                     if ref in one.told:  # it has forgotten what it was told
                         self.touch(name).told = [name for name in one.told if name != ref]
         if halted:
-            self.reweigh()
+            ends.reweigh(self)
 
     def parts(self, ref: str) -> Iterator[str]:
         """The stages that belong to a stage, and those that belong to them."""
@@ -342,12 +342,12 @@ class Advance:
     def _pass_over(self, stage: StageState) -> None:
         stage.status, stage.skip_cause, stage.ended_at = S.SKIPPED, SkipCause.JUMPED.value, self.now
         self.note("stage_skipped", stage.plan.ref, cause=stage.skip_cause)
-        self._close(stage)
+        self.close(stage)
 
     def _finish_early(self, stage: StageState) -> None:
         for task in stage.tasks[stage.at + 1 :]:
             task.status = moved("task", task.status, S.SKIPPED)
-        self._complete(stage, S.SUCCEEDED)
+        ends.complete(self, stage, S.SUCCEEDED)
 
     def consider(self, stage: StageState) -> None:
         """Start, skip or prune a stage, if what is before it says so."""
@@ -380,7 +380,7 @@ class Advance:
         if plan.watched_by or plan.peers:
             gates.announce(self, stage)
         if not plan.children or not self._begin_children(stage, Owner.STAGE_BEFORE, Part.BEFORE):
-            self._begin_tasks(stage)
+            self.begin_tasks(stage)
         if plan.limit_s is not None and stage.status not in COMPLETE:
             self.work.append(Work(plan.ref, 0, plan.limit_s, waits=True, what="limit"))
 
@@ -396,8 +396,8 @@ class Advance:
         stage.skip_cause, stage.reason, stage.ended_at = cause.value, reason, self.now
         self.changed[ref] = stage
         self.note("stage_skipped", ref, cause=cause.value, reason=reason)
-        self._close(stage)
-        self.tell(stage)
+        self.close(stage)
+        ends.tell(self, stage)
 
     def cancel(self, reason: str, by: str) -> None:
         """The workflow is to end; `cancels` asks the caller to cancel every stage that is still under way."""
@@ -421,8 +421,8 @@ class Advance:
         stage.status = moved(f"stage {ref!r}", stage.status, S.CANCELED)
         stage.ended_at = self.now
         self.note("stage_canceled", ref)
-        self._close(stage)
-        self.tell(stage)
+        self.close(stage)
+        ends.tell(self, stage)
         self.end_if_over()
 
     def end_stage(self, ref: str, status: WorkflowStatus) -> None:
@@ -431,9 +431,9 @@ class Advance:
         self.run.live += stage.status is S.NOT_STARTED
         self.dropped.add(ref)
         stage.wait = None
-        self._complete(stage, status)
+        ends.complete(self, stage, status)
 
-    def _close(self, stage: StageState) -> None:
+    def close(self, stage: StageState) -> None:
         """A stage is over, and so is all that belongs to it."""
         plan, cut = stage.plan, self.close_tasks(stage)
         if plan.children or stage.spawned:
@@ -493,7 +493,7 @@ class Advance:
             self.note("stage_canceled", ref)
         part.ended_at = self.now
         self.changed[ref] = part
-        self._close(part)
+        self.close(part)
 
     def touch(self, ref: str) -> StageState:
         """A stage that is going to be changed."""
@@ -507,7 +507,8 @@ class Advance:
         """What the log says of it."""
         self.events.append({"type": kind, **facts} if ref is None else {"type": kind, "stage": ref, **facts})
 
-    def _begin_tasks(self, stage: StageState) -> None:
+    def begin_tasks(self, stage: StageState) -> None:
+        """The first task of a stage, or its instances."""
         if stage.plan.instances is not None:
             instances.spawn(self, stage)
             return
@@ -526,7 +527,7 @@ class Advance:
     def end_tasks(self, stage: StageState) -> None:
         """All tasks of a stage are done."""
         if not stage.plan.children or not self._begin_children(stage, Owner.STAGE_AFTER, Part.AFTER):
-            self._complete(stage, S.SUCCEEDED)
+            ends.complete(self, stage, S.SUCCEEDED)
 
     def end_task(self, stage: StageState, status: WorkflowStatus) -> None:
         """The task that is under way has ended."""
@@ -556,46 +557,7 @@ class Advance:
             if self._begin_children(stage, Owner.STAGE_ON_FAILURE, Part.FAILURE):
                 return
         plan = stage.plan
-        self._complete(stage, failure_status(plan.continue_on_failure, plan.fail_pipeline))
-
-    def _complete(self, stage: StageState, status: WorkflowStatus) -> None:
-        """A stage has ended, with everything that belongs to it."""
-        plan = stage.plan
-        if stage.flawed and status is S.SUCCEEDED:
-            status = S.FAILED_CONTINUE
-        stage.status = moved("stage", stage.status, status, plan.ref)
-        stage.ended_at = self.now
-        self.changed[plan.ref] = stage
-        self.run.live -= 1
-        if plan.split is SplitType.OR and status in CONTINUABLE:
-            stage.activated = self.judge.branches(stage)
-        if plan.limit_s is not None:
-            self.dropped.add(plan.ref)
-        self.note("stage_ended", plan.ref, status=status._value_)
-        self._close(stage)
-        if plan.cancel_region and status in CONTINUABLE:
-            gates.clear_region(self, stage)
-        if plan.join is JoinType.MULTI_MERGE and status in CONTINUABLE:
-            self._merge(stage)
-        else:
-            self._pass_on(stage)
-
-    def _merge(self, stage: StageState) -> None:
-        """A stage that has run for one before it runs again if another one is done, and is over if none is left."""
-        if stage.edges.open > stage.fired and not self.cancels:
-            self.reset(stage)
-            for ref in self.parts(stage.plan.ref):
-                part = self.touch(ref)
-                self.reset(part)
-                part.edges, part.fired, part.flawed = edges(len(part.plan.before)), 0, False
-            self.consider(stage)
-        elif stage.edges.active == 0:
-            self._pass_on(stage)
-
-    def _pass_on(self, stage: StageState) -> None:
-        if stage.status in HALTED and (stage.plan.parent is None or instances.stands_alone(self, stage)):
-            self.weigh(stage)
-        self.tell(stage)
+        ends.complete(self, stage, failure_status(plan.continue_on_failure, plan.fail_pipeline))
 
     def reset(self, stage: StageState) -> None:
         """Begin anew: another incarnation of the stage. What it was given and what it has left stays, but for the word
@@ -611,73 +573,6 @@ class Advance:
         for name in StageState.__slots__:
             setattr(stage, name, getattr(fresh, name))
         self.changed[stage.plan.ref] = stage
-
-    def reweigh(self) -> None:
-        """What the ends of all stages mean to the workflow, now that some of them are undone."""
-        tops = [ref for ref, plan in self.plan.stages.items() if plan.parent is None]
-        self.need(tops)
-        run, cancels = self.run, self.cancels
-        alone = any(self.stage(ref).bad and instances.lost_some(self.stage(ref)) for ref in tops)
-        run.reason, run.halts = None, run.halts if alone else run.halts & 8
-        for ref in tops:
-            self.weigh(self.stage(ref))
-        self.cancels = cancels  # what has failed before and stays has done so then
-
-    def weigh(self, stage: StageState) -> None:
-        """What the end of a stage means to the workflow."""
-        plan, status = stage.plan, stage.status
-        if status is S.TERMINAL:
-            self.run.halts |= 1
-            self.run.reason = self.run.reason or stage.reason or f"stage {plan.ref!r} failed"
-            self.cancels = self.cancels or not plan.allow_sibling_stages_to_continue
-        elif status is S.CANCELED:
-            self.run.halts |= 4
-        elif status is S.STOPPED and plan.complete_other_branches_then_fail:
-            self.run.halts |= 2
-            self.run.reason = self.run.reason or stage.reason or f"stage {plan.ref!r} failed"
-
-    def tell(self, stage: StageState) -> None:
-        """Those that wait for a stage, and the one that it belongs to."""
-        plan = stage.plan
-        for ref in plan.after:
-            if ref in stage.told:
-                continue
-            child = self.touch(ref)
-            edge = edge_of(stage, ref)
-            if edge is not Edge.ACTIVE:
-                child.edges = child.edges.counting(edge)
-                if child.plan.join is JoinType.MULTI_MERGE and child.fired and child.status in CONTINUABLE:
-                    self._merge(child)
-                else:
-                    self.consider(child)
-        if plan.parent is not None:
-            self._child_ended(self.touch(plan.parent), stage)
-
-    def _child_ended(self, parent: StageState, child: StageState) -> None:
-        if child.plan.owner is Owner.INSTANCE:
-            instances.ended(self, parent, child)
-            return
-        if parent.status is not S.RUNNING or self.cancels:
-            return
-        parent.children_left -= 1
-        failed = child.status not in CONTINUABLE or child.skip_cause == SkipCause.UPSTREAM_FAILED
-        if failed and parent.part is not Part.FAILURE:
-            parent.reason = child.reason or f"stage {child.plan.ref!r} failed"
-            parent.children_left = 0
-            self.fail_stage(parent)
-            return
-        parent.flawed |= child.status is S.FAILED_CONTINUE
-        if parent.children_left <= 0:
-            self.after_parts(parent)
-
-    def after_parts(self, stage: StageState) -> None:
-        """What comes after the parts of a stage that have ended."""
-        if stage.part is Part.BEFORE:
-            self._begin_tasks(stage)
-        elif stage.part is Part.AFTER:
-            self._complete(stage, S.SUCCEEDED)
-        else:
-            self.fail_stage(stage)
 
     def end_if_over(self) -> None:
         """Each step ends with this: what waited for something that is so now starts, and what has no future ends."""
