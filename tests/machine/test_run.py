@@ -16,6 +16,7 @@ from holdfast.machine.computed_status import workflow_status
 from holdfast.machine.gates import UNDER_WAY, skip_by_hand
 from holdfast.machine.graph import JoinType, SkipCause, SplitType, downstream
 from holdfast.machine.instances import Stages, names_of
+from holdfast.machine.jump import jump
 from holdfast.machine.restart import failed, restart
 from holdfast.machine.run import Advance, Instances, Owner, Plan, RunState, StagePlan, StageState, TaskPlan, Wait, Work
 from holdfast.machine.workflow import ACTIVE, COMPLETE, WorkflowStatus
@@ -192,7 +193,7 @@ def by_chance(random: Random, names: list[str]) -> Callable[[Work, Advance], Non
             case "again":
                 step.again(work.ref, 1.0, {}, None)
             case "jump":
-                step.jump(work.ref, random.choice(names), {}, {})
+                jump(step, work.ref, random.choice(names), {}, {})
 
     return answer
 
@@ -286,7 +287,7 @@ def test_a_join_that_waits_counts_a_branch_once_when_a_jump_runs_it_again() -> N
     engine.start()
     engine.step(lambda step: step.succeed("a", {}, {}))
     engine.step(lambda step: step.succeed("b", {}, {}))
-    engine.step(lambda step: step.jump("c", "a", {}, {}))
+    engine.step(lambda step: jump(step, "c", "a", {}, {}))
     engine.work = [one for one in engine.work if one[0].ref == "a" and one[1] == 2]
     engine.step(lambda step: step.succeed("a", {}, {}))
     engine.step(lambda step: step.succeed("b", {}, {}))
@@ -304,7 +305,7 @@ def test_a_jump_back_runs_the_parts_of_a_stage_again() -> None:
     def answer(work: Work, step: Advance) -> None:
         if work.ref == "b" and not jumped:
             jumped.append("b")
-            step.jump("b", "a", {}, {})
+            jump(step, "b", "a", {}, {})
         else:
             well(work, step)
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from holdfast.errors import TaskError
 from holdfast.machine import gates
+from holdfast.machine import jump as jumps
 from holdfast.machine.graph import SkipCause
 from holdfast.machine.run import Advance, Part, StageState, Wait
 from holdfast.machine.workflow import SUCCESSFUL, WorkflowStatus, moved
@@ -32,7 +33,7 @@ def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outpu
     if stage.jumps >= stage.plan.max_jumps:
         raise TaskError(f"stage {ref!r} has jumped {stage.jumps} times, which is as often as it may")
     _awake(step, stage)
-    step.jump(ref, target, context, outputs)
+    jumps.jump(step, ref, target, context, outputs)
 
 
 def end_task(

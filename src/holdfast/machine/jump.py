@@ -8,9 +8,18 @@ waits for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.machine.graph import downstream, ordered
+from holdfast.machine import ends, gates
+from holdfast.machine.anew import begin_anew
+from holdfast.machine.graph import SkipCause, downstream, ordered
+from holdfast.machine.run_state import Owner, StageState
+from holdfast.machine.workflow import WorkflowStatus, moved
+
+if TYPE_CHECKING:
+    from holdfast.machine.run import Advance
+
+S: Final = WorkflowStatus
 
 
 class Jump(NamedTuple):
@@ -21,6 +30,48 @@ class Jump(NamedTuple):
     """Stages that begin anew, in their order; the target and the source are among them."""
     skipped: tuple[str, ...]
     """Stages that are passed over."""
+
+
+def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+    """The task asks to go on with another stage, which gets `context` into its own."""
+    stage = step.touch(ref)
+    stage.outputs.update(outputs)
+    stage.jumps += 1
+    if target not in step.plan.stages:
+        there = ", ".join(sorted(step.plan.stages))
+        step.fail(ref, {"type": "WorkflowDefinitionError", "message": f"no stage {target!r}; there are {there}"})
+        return
+    if stage.plan.owner is Owner.INSTANCE:
+        step.fail(ref, {"type": "TaskError", "message": f"{ref!r} is one of several instances, which cannot jump"})
+        return
+    if stage.jumps > stage.plan.max_jumps:
+        message = f"stage {ref!r} has jumped {stage.plan.max_jumps} times, which is as often as it may"
+        step.fail(ref, {"type": "TaskError", "message": message})
+        return
+    way = plan_jump({one: plan.before for one, plan in step.plan.stages.items()}, ref, target)
+    step.note("jumped", ref, to=target, reset=way.reset, skipped=way.skipped)
+    for one in (*way.reset, *way.skipped, target):
+        step.stage(one)  # whatever is missing is missed before anything is changed
+    if not gates.choose(step, stage):
+        step.end_if_over()
+        return
+    step.end_task(stage, S.SUCCEEDED)
+    if way.back:
+        begin_anew(step, way.reset)
+    else:
+        passed = [one for one in way.skipped if step.stage(one).status is S.NOT_STARTED]
+        for one in passed:
+            _pass_over(step, step.touch(one))
+        _finish_early(step, stage)
+        for one in passed:
+            ends.tell(step, step.stage(one))
+    goal = step.touch(target)
+    goal.context.update(context)
+    if goal.status in (S.NOT_STARTED, S.BUFFERED):
+        gates.enter(step, goal, at_will=True)
+    for one in way.reset:
+        step.consider(step.stage(one))  # nobody tells a stage whose way here was kept
+    step.end_if_over()
 
 
 def plan_jump(requires: Mapping[str, Sequence[str]], source: str, target: str) -> Jump:
@@ -38,6 +89,18 @@ def plan_jump(requires: Mapping[str, Sequence[str]], source: str, target: str) -
         if only and target in _after(after, ref):
             between.add(ref)
     return Jump(False, (), tuple(ref for ref in order if ref in between - {source}))
+
+
+def _pass_over(step: Advance, stage: StageState) -> None:
+    stage.status, stage.skip_cause, stage.ended_at = S.SKIPPED, SkipCause.JUMPED.value, step.now
+    step.note("stage_skipped", stage.plan.ref, cause=stage.skip_cause)
+    step.close(stage)
+
+
+def _finish_early(step: Advance, stage: StageState) -> None:
+    for task in stage.tasks[stage.at + 1 :]:
+        task.status = moved("task", task.status, S.SKIPPED)
+    ends.complete(step, stage, S.SUCCEEDED)
 
 
 def _after(after: Mapping[str, Sequence[str]], ref: str) -> set[str]:

@@ -15,6 +15,7 @@ from typing import Final
 
 from holdfast.errors import TaskError
 from holdfast.machine import gates
+from holdfast.machine.anew import begin_anew
 from holdfast.machine.ends import reweigh
 from holdfast.machine.graph import ordered
 from holdfast.machine.instances import lost_some
@@ -45,7 +46,7 @@ def restart(step: Advance, refs: Iterable[str], by: str, *, keeps_keys: bool = F
     step.note("restarted", stages=targets, reset=scope, by=by)
     keyed = _keyed(step, scope) if keeps_keys else {}
     words = {ref: step.stage(ref).context[WORD] for ref in keyed if WORD in step.stage(ref).context}
-    step.begin_anew(scope)
+    begin_anew(step, scope)
     for ref, incarnation in keyed.items():
         step.stage(ref).keyed = incarnation
     for ref, word in words.items():

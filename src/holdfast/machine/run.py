@@ -16,8 +16,7 @@ from typing import Any, Final, Protocol
 from holdfast.errors import InvalidStateTransitionError
 from holdfast.machine import ends, gates, instances
 from holdfast.machine.computed_status import failure_status
-from holdfast.machine.graph import PredicatePhase, SkipCause, edge_of, edges, phase_of
-from holdfast.machine.jump import plan_jump
+from holdfast.machine.graph import PredicatePhase, SkipCause, phase_of
 from holdfast.machine.run_state import (
     WORD,
     Child,
@@ -263,91 +262,12 @@ class Advance:
         else:
             self.fail(ref, story, wait.on_timeout)
 
-    def jump(self, ref: str, target: str, context: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        """The task asks to go on with another stage, which gets `context` into its own."""
-        stage = self.touch(ref)
-        stage.outputs.update(outputs)
-        stage.jumps += 1
-        if target not in self.plan.stages:
-            there = ", ".join(sorted(self.plan.stages))
-            self.fail(ref, {"type": "WorkflowDefinitionError", "message": f"no stage {target!r}; there are {there}"})
-            return
-        if stage.plan.owner is Owner.INSTANCE:
-            self.fail(ref, {"type": "TaskError", "message": f"{ref!r} is one of several instances, which cannot jump"})
-            return
-        if stage.jumps > stage.plan.max_jumps:
-            message = f"stage {ref!r} has jumped {stage.plan.max_jumps} times, which is as often as it may"
-            self.fail(ref, {"type": "TaskError", "message": message})
-            return
-        way = plan_jump({one: plan.before for one, plan in self.plan.stages.items()}, ref, target)
-        self.note("jumped", ref, to=target, reset=way.reset, skipped=way.skipped)
-        for one in (*way.reset, *way.skipped, target):
-            self.stage(one)  # whatever is missing is missed before anything is changed
-        if not gates.choose(self, stage):
-            self.end_if_over()
-            return
-        self.end_task(stage, S.SUCCEEDED)
-        if way.back:
-            self.begin_anew(way.reset)
-        else:
-            passed = [one for one in way.skipped if self.stage(one).status is S.NOT_STARTED]
-            for one in passed:
-                self._pass_over(self.touch(one))
-            self._finish_early(stage)
-            for one in passed:
-                ends.tell(self, self.stage(one))
-        goal = self.touch(target)
-        goal.context.update(context)
-        if goal.status in (S.NOT_STARTED, S.BUFFERED):
-            gates.enter(self, goal, at_will=True)
-        for one in way.reset:
-            self.consider(self.stage(one))  # nobody tells a stage whose way here was kept
-        self.end_if_over()
-
-    def begin_anew(self, refs: Sequence[str]) -> None:
-        """New incarnations of these stages and their parts, as if nothing had happened to them yet."""
-        scope = dict.fromkeys(part for ref in refs for part in (ref, *self.parts(ref)))
-        halted = any(self.stage(ref).status in HALTED or self.stage(ref).bad for ref in refs)
-        for ref in scope:
-            stage = self.touch(ref)
-            if stage.status is not S.NOT_STARTED:
-                over = stage.status in COMPLETE
-                instances.close(self, stage)
-                self.run.live -= not over
-                told = [one for one in stage.plan.after if one not in scope and (over or one in stage.told)]
-                jumps = stage.jumps
-                self.reset(stage)
-                stage.jumps, stage.told, stage.flawed = jumps, told, False
-                self.dropped.add(ref)
-                gates.announce(self, stage)
-            stage.edges, stage.fired = edges(len(stage.plan.before)), 0
-        for ref in scope:
-            stage = self.touch(ref)
-            for name in stage.plan.before:
-                if name not in scope:  # what is outside stays as it is
-                    one = self.stage(name)
-                    stage.edges = stage.edges.counting(edge_of(one, ref))
-                    if ref in one.told:  # it has forgotten what it was told
-                        self.touch(name).told = [name for name in one.told if name != ref]
-        if halted:
-            ends.reweigh(self)
-
     def parts(self, ref: str) -> Iterator[str]:
         """The stages that belong to a stage, and those that belong to them."""
         for refs in self.plan.stages[ref].children.values():
             for one in refs:
                 yield one
                 yield from self.parts(one)
-
-    def _pass_over(self, stage: StageState) -> None:
-        stage.status, stage.skip_cause, stage.ended_at = S.SKIPPED, SkipCause.JUMPED.value, self.now
-        self.note("stage_skipped", stage.plan.ref, cause=stage.skip_cause)
-        self.close(stage)
-
-    def _finish_early(self, stage: StageState) -> None:
-        for task in stage.tasks[stage.at + 1 :]:
-            task.status = moved("task", task.status, S.SKIPPED)
-        ends.complete(self, stage, S.SUCCEEDED)
 
     def consider(self, stage: StageState) -> None:
         """Start, skip or prune a stage, if what is before it says so."""

@@ -27,6 +27,7 @@ from holdfast.core.redact import redact
 from holdfast.errors import ConfigurationError, GuardRejected, TaskError, TaskTimeoutError
 from holdfast.letters.capture import IDEMPOTENCY_KEY
 from holdfast.machine.children import spawn
+from holdfast.machine.jump import jump
 from holdfast.machine.retry import Retry
 from holdfast.machine.run import Advance, Child, Wait
 from holdfast.machine.workflow import WorkflowStatus
@@ -381,7 +382,7 @@ def _settle_result(item: ItemRecord, result: TaskResult, usual: Retry, pause_s: 
             waits_for = result.signal or (None if result.wakes else "*")
             step.suspend(ref, Wait(waits_for, seconds, True, result.on_timeout), context)
         case WorkflowStatus.REDIRECT:
-            step.jump(ref, str(result.target_stage_ref_id), context, outputs)
+            jump(step, ref, str(result.target_stage_ref_id), context, outputs)
         case _:
             step.stage(ref).context.update(context)
             message = result.error or f"the task answered {result.status.value}"
