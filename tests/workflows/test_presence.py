@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.backends.memory import MemoryStore
 from holdfast.store.port import Insert, Store
+from holdfast.store.query import equal
 from holdfast.store.record import evolve
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.presence import Presence, host
@@ -45,6 +46,24 @@ def test_the_work_of_whoever_gives_no_sign_of_life_is_anybodys_and_his_row_goes(
     assert presence.bury() + _beaten(presence, clock, 2) == 3
     assert {(item.owner, item.crashes) for item in store.page(ITEM)} == {(None, 1)}
     assert store.page(WORKER) == []
+
+
+def test_what_the_dead_had_begun_goes_before_all_that_waits_but_for_what_a_worker_has_died_of_before(
+    store: Store, presence: Presence, clock: ManualClock
+) -> None:
+    dead = other(store, clock)
+    assert dead.show()
+    waiting_since = store.now() - 60_000_000
+    give(store, None, 2, due=waiting_since)
+    give(store, dead.id, 2)
+    killer = ItemRecord("killer", 1, None, "default", 0, "run", "t", dead.id, "w", "b", 1, 0, 1, crashes=1)
+    elsewhere = ItemRecord("elsewhere", 1, None, "other", 1, "run", "t", dead.id, "w", "c", 1, 0, 1, 0)
+    store.commit([Insert(ITEM, killer), Insert(ITEM, elsewhere)])
+    clock.advance(TTL_S)
+    assert presence.bury(patient=False) == 4
+    line = store.page(ITEM, equal(queue="default", priority=0), by="due_at")
+    assert [item.id for item in line] == [f"{dead.id}-0", f"{dead.id}-1", "None-0", "None-1", "killer"]
+    assert line[-1].due_at == store.get(ITEM, ["elsewhere"])[0].due_at == store.now()
 
 
 def test_whoever_was_buried_learns_it_at_the_next_beat_and_goes_on_as_somebody_else(

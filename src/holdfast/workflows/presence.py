@@ -147,15 +147,27 @@ class Presence:
         return freed
 
     def take_from(self, owner: str, *, crashed: bool = True) -> int:
-        """Make everything of an owner anybody's."""
+        """Make everything of an owner anybody's. What was under way goes before all that waits: it has had its turn.
+        Not so what a worker has died of before, or beside: it may be what kills them, and takes its place at the end.
+        """
         now, freed = self._store.now(), 0
+        fronts = self._fronts(owner, now)
 
         def free(item: ItemRecord) -> ItemRecord | None:
-            return evolve(item, owner=None, due_at=now, crashes=item.crashes + crashed)
+            due = now if item.crashes else fronts.get((item.queue, item.priority), now)
+            return evolve(item, owner=None, due_at=due, crashes=item.crashes + crashed)
 
         while found := self._store.claim(ITEM, equal(owner=owner), free, by="id", limit=_BATCH):
             freed += len(found)
         return freed
+
+    def _fronts(self, owner: str, now: int) -> dict[tuple[str, int], int]:
+        """By queue and priority of what an owner has, the time that is just before that of whatever waits there."""
+        fronts: dict[tuple[str, int], int] = {}
+        for queue, priority in self._store.tally(ITEM, ("queue", "priority"), equal(owner=owner)):
+            first = self._store.page(ITEM, equal(queue=queue, priority=priority), by="due_at", limit=1)
+            fronts[queue, priority] = min(now, (first[0].due_at or now) - 1) if first else now
+        return fronts
 
     def adopt_orphans(self) -> int:
         """Free what belongs to somebody who has no row: he claimed it after he was buried, and died then."""
