@@ -423,16 +423,24 @@ def test_no_hedge_starts_that_the_deadline_would_not_let_run(colour: Any, clock:
 
 
 def test_a_refused_hedge_does_not_end_the_primary(colour: Any, clock: Any, guard_of: Any, recorder: Any) -> None:
-    guard = guard_of(Hedge(delay=2.0, max_hedged=3), Breaker(consecutive(1), open_for=10))
+    judged: list[OutcomeKind] = []
+
+    def handles(outcome: Outcome[Any]) -> bool:
+        judged.append(outcome.kind)
+        return outcome.kind.is_retryable
+
+    guard = guard_of(Hedge(delay=2.0, max_hedged=3, handles=handles), Breaker(consecutive(1), open_for=10))
     colour.run(guard, colour.fn([OSError("down")]))
     assert guard.circuit.state is CircuitState.OPEN
+    judged.clear()
     clock.advance(10)
     primary = Primary(colour, "never")  # the probe; its hedges find no second permit
     guard.telemetry.register(recorder)
     call = colour.start(guard, primary.fn)
     colour.until(lambda: primary.fn.calls == 1)
     colour.advance(clock, 2.0)
-    colour.until(lambda: [event.reason for event in recorder.of(LoadShed)] == ["circuit_open"])
+    colour.until(lambda: judged == [OutcomeKind.REJECTED])  # the race has heard of it
+    assert [event.reason for event in recorder.of(LoadShed)] == ["circuit_open"]
     colour.advance(clock, 2.0)
     assert not call.done
     primary.gate.open()
