@@ -7,18 +7,22 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import LiteralString
 
 import psycopg
 import pytest
+from psycopg.pq import PipelineStatus
 
 from holdfast.backends.sql.plans import LOOKS_EVERY
+from holdfast.backends.sql.postgres import PostgresSession
 from holdfast.backends.sql.store import SqlStore
 from holdfast.errors import Conflict, SchemaError, StoreError, StoreUnavailable
 from holdfast.store.change import change
 from holdfast.store.codec import micros
-from holdfast.store.port import Delete, Insert, Swap
+from holdfast.store.port import Change, Delete, Insert, Swap
 from holdfast.store.query import among, equal
 from holdfast.store.record import evolve
 from holdfast.testing import ManualClock
@@ -194,12 +198,19 @@ def test_a_long_text_that_stays_is_neither_sent_nor_rewritten(store: SqlStore) -
     assert store.get(ITEM, ["a"]) == [evolve(one, size=1)]
 
 
-def _statements(store: SqlStore) -> list[tuple[str]]:
+@contextmanager
+def connected(store: SqlStore) -> Iterator[PostgresSession]:
+    """The connection that the store uses."""
     session = store._database._pool.take()  # type: ignore[attr-defined]
     try:
-        return list(session.execute("SELECT statement FROM pg_prepared_statements"))
+        yield session
     finally:
         store._database._pool.give(session)  # type: ignore[attr-defined]
+
+
+def _statements(store: SqlStore) -> list[tuple[str]]:
+    with connected(store) as session:
+        return list(session.execute("SELECT statement FROM pg_prepared_statements"))
 
 
 def test_time_is_the_servers_and_costs_no_question(store: SqlStore) -> None:
@@ -246,18 +257,54 @@ def test_connections_come_back_after_each_call(store: SqlStore) -> None:
 
 def test_statements_that_the_server_has_forgotten_are_prepared_anew(store: SqlStore) -> None:
     (one,) = fill(store, [item("a")])
-    session = store._database._pool.take()  # type: ignore[attr-defined]
-    session.execute("DEALLOCATE ALL")
-    store._database._pool.give(session)  # type: ignore[attr-defined]
+    with connected(store) as session:
+        session.execute("DEALLOCATE ALL")
     fill(store, [item("b")])
     store.commit([Swap(ITEM, one, evolve(one, size=1))])
     assert store.get(ITEM, ["a"]) == [evolve(one, size=1)]
+
+
+def test_several_changes_are_made_where_the_server_has_forgotten_its_statements(store: SqlStore) -> None:
+    for number, a in enumerate((item("a"), item("b"))):
+        store.commit([Insert(ITEM, a), Insert(PLAIN, Plain(f"{number}", 1, None, None))])
+        with connected(store) as session:
+            session.execute("DEALLOCATE ALL")
+    assert store.get(PLAIN, ["0", "1"]) == [Plain("0", 1, None, None), Plain("1", 1, None, None)]
 
 
 def test_a_record_that_does_not_fit_into_a_socket_is_sent_all_the_same(store: SqlStore) -> None:
     long = item("a", body="ä" * 8_000_000)
     fill(store, [long])
     assert store.get(ITEM, ["a"]) == [long]
+    other, plain = item("b", body="ö" * 8_000_000), Plain("a", 1, None, "x" * 8_000_000)
+    store.commit([Insert(ITEM, other), Insert(PLAIN, plain)])
+    assert (store.get(ITEM, ["b"]), store.get(PLAIN, ["a"])) == ([other], [plain])
+
+
+def test_of_several_changes_none_is_made_if_one_cannot_and_the_connection_is_as_before(store: SqlStore) -> None:
+    one, gone = fill(store, [item("a"), item("b")])
+    store.commit([Delete(ITEM, gone)])
+    for lost in (Swap(ITEM, gone, evolve(gone, size=1)), Insert(ITEM, item("a")), Delete(ITEM, gone)):
+        with pytest.raises(Conflict):
+            store.commit([Swap(ITEM, one, evolve(one, size=7)), lost, Insert(PLAIN, Plain("p", 1, None, None))])
+    assert (store.get(ITEM, ["a", "b"]), store.get(PLAIN, ["p"])) == ([one, None], [None])
+    store.commit([Swap(ITEM, one, evolve(one, size=7)), Insert(PLAIN, Plain("p", 1, None, None))])
+    assert store.get(ITEM, ["a"]) == [evolve(one, size=7)]
+    with connected(store) as session:
+        assert session.connection.pgconn.pipeline_status == PipelineStatus.OFF
+
+
+def test_a_connection_that_is_lost_while_several_changes_wait_leaves_them_in_doubt(store: SqlStore) -> None:
+    (one,) = fill(store, [item("a")])
+    changes = [Swap(ITEM, one, evolve(one, size=1)), Insert(PLAIN, Plain("p", 1, None, None))]
+    with psycopg.connect(store.address.url) as other:
+        other.execute("SELECT 1 FROM holdfast_conformance_item FOR UPDATE")
+        threading.Thread(target=_when_blocked, args=(store.address.url, "SELECT pg_terminate_backend(pid)")).start()
+        with pytest.raises(StoreUnavailable, match="is unknown"):
+            store.commit(changes)
+    assert store.get(ITEM, ["a"]) == [one]
+    store.commit(changes)
+    assert store.get(PLAIN, ["p"]) == [Plain("p", 1, None, None)]
 
 
 def test_values_of_other_types_than_their_columns_are_stored_or_refused_as_ever(store: SqlStore) -> None:
@@ -272,7 +319,8 @@ def test_values_of_other_types_than_their_columns_are_stored_or_refused_as_ever(
     assert store.get(ITEM, ["b"]) == [None]
 
 
-def test_what_a_signal_interrupts_does_not_happen_later(store: SqlStore) -> None:
+@pytest.mark.parametrize("more", [[], [Insert(PLAIN, Plain("p", 1, None, None))]], ids=["one", "several"])
+def test_what_a_signal_interrupts_does_not_happen_later(store: SqlStore, more: list[Change]) -> None:
     (one,) = fill(store, [item("a")])
 
     def interrupt(*_: object) -> None:
@@ -284,11 +332,11 @@ def test_what_a_signal_interrupts_does_not_happen_later(store: SqlStore) -> None
             other.execute("SELECT 1 FROM holdfast_conformance_item FOR UPDATE")
             threading.Thread(target=_signal_when_blocked, args=(store.address.url,)).start()
             with pytest.raises(InterruptedByTest):
-                store.commit([Swap(ITEM, one, evolve(one, size=1))])
+                store.commit([Swap(ITEM, one, evolve(one, size=1)), *more])
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert store.get(ITEM, ["a"]) == [one]
-    store.commit([Swap(ITEM, one, evolve(one, size=2))])
+    store.commit([Swap(ITEM, one, evolve(one, size=2)), *more])
 
 
 class InterruptedByTest(BaseException):
@@ -296,11 +344,16 @@ class InterruptedByTest(BaseException):
 
 
 def _signal_when_blocked(url: str) -> None:
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    with psycopg.connect(url, autocommit=True) as connection:
-        while connection.execute(waiting).fetchone() == (0,):
-            threading.Event().wait(0.01)
+    _when_blocked(url, "SELECT pid")
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+
+def _when_blocked(url: str, query: LiteralString) -> None:
+    """As soon as a connection waits for a lock, ask this about it."""
+    waiting = query + " FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with psycopg.connect(url, autocommit=True) as connection:
+        while connection.execute(waiting).fetchone() is None:
+            threading.Event().wait(0.01)
 
 
 def test_an_interrupted_conversation_does_not_go_on(store: SqlStore) -> None:

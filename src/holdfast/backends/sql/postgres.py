@@ -85,6 +85,15 @@ class PostgresSession:
             return self.cursor.execute(statement.sql, statement.arrange(values)).rowcount
         return answer.command_tuples or 0
 
+    def make_surely(self, steps: Sequence[Step]) -> None:
+        """All in one round trip, and in one transaction. Raises psycopg.Error unless all rows are there."""
+        if (
+            self._wire is None
+            or any(len(rows) > 1 for _, rows in steps)
+            or not self._wire.ask_all([(write.sure, rows[0]) for write, rows in steps])
+        ):
+            _make_all_surely(self, steps)
+
     def execute(self, sql: str) -> list[Row]:
         done = self.connection.execute(cast("Any", sql), prepare=False)
         return done.fetchall() if done.description is not None else []
@@ -154,7 +163,7 @@ class PostgresLink:
 
 
 def _make_all_surely(session: PostgresSession, steps: Sequence[Step]) -> None:
-    """All in one round trip, and in one transaction: it ends where the pipeline does."""
+    """By the cursor: the transaction ends where the pipeline does."""
     failed: psycopg.Error | None = None
     try:
         with session.connection.pipeline():
@@ -209,7 +218,7 @@ class PostgresDatabase(ServerDatabase[PostgresSession]):
                 if session.count(steps[0].write.one, steps[0].rows[0]) != 1:
                     raise Lost
             elif steps:
-                _make_all_surely(session, steps)
+                session.make_surely(steps)
             if wake is not None:
                 self._notify(session, wake)
 

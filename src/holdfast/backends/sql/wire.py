@@ -1,4 +1,4 @@
-"""A prepared statement and its answer, by psycopg's libpq instead of its cursor, which takes half as long again."""
+"""Prepared statements and their answers, by psycopg's libpq instead of its cursor, which takes half as long again."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ class Wire:
 
         Raises psycopg.Error.
         """
-        if self._libpq.transaction_status != TransactionStatus.IDLE or self._libpq.pipeline_status:
-            return None
-        sent = encoded(statement, values)
+        sent = encoded(statement, values) if self._is_free else None
         if sent is None:
             return None
         try:
@@ -54,6 +52,26 @@ class Wire:
             # psycopg has the server forget everything that is prepared, after a transaction that was undone.
             self._prepared.clear()
             return self._run(statement, sent)
+
+    def ask_all(self, questions: Sequence[tuple[Statement, Sequence[Any]]]) -> bool:
+        """Run them in one round trip and one transaction. False, and nothing was sent, as above.
+
+        Raises psycopg.Error; unless the connection is lost, nothing is done then.
+        """
+        sent: list[tuple[Statement, list[bytes | None]]] = []
+        for statement, values in questions if self._is_free else ():
+            if (one := encoded(statement, values)) is None:
+                return False
+            sent.append((statement, one))
+        try:
+            return bool(sent) and self._run_all(sent)
+        except errors.InvalidSqlStatementName:
+            self._prepared.clear()
+            return self._run_all(sent)
+
+    @property
+    def _is_free(self) -> bool:
+        return self._libpq.transaction_status == TransactionStatus.IDLE and not self._libpq.pipeline_status
 
     def rows(self, answer: PGresult) -> list[tuple[Any, ...]]:
         self._loader.set_pgresult(answer)
@@ -64,7 +82,18 @@ class Wire:
         if name is None:
             return None
         self._libpq.send_query_prepared(name, sent, [Format.BINARY] * len(sent), Format.BINARY)
-        return self._answer()
+        return self._answer(self._read)
+
+    def _run_all(self, sent: Sequence[tuple[Statement, list[bytes | None]]]) -> bool:
+        names = [self._prepared.get(statement.sql) or self._prepare(statement) for statement, _ in sent]
+        if None in names:
+            return False
+        self._libpq.enter_pipeline_mode()
+        for name, (_, values) in zip(names, sent, strict=True):
+            self._libpq.send_query_prepared(name or b"", values, [Format.BINARY] * len(values), Format.BINARY)
+        self._libpq.pipeline_sync()
+        self._answer(self._read_all)
+        return True
 
     def _prepare(self, statement: Statement) -> bytes | None:
         if len(self._prepared) >= MOST_PREPARED:
@@ -72,29 +101,51 @@ class Wire:
         name = f"holdfast_{next(self._names)}".encode()
         types = [_TEXT if is_text else _BIGINT for is_text in statement.texts or ()]
         self._libpq.send_prepare(name, statement.sql.encode(), types)
-        self._answer()
+        self._answer(self._read)
         self._prepared[statement.sql] = name
         return name
 
-    def _answer(self) -> PGresult:
+    def _answer(self, read: Callable[[], PGresult]) -> PGresult:
         try:
             while self._libpq.flush():  # it did not fit into the socket
                 if wait_for(self._file, writing=True):
                     self._libpq.consume_input()
-            self._wait()
-            self._libpq.consume_input()
-            answer = self._next()
-            while self._next() is not None:  # until the server says that it is ready
-                pass
+            answer = read()
         except psycopg.Error:
             raise
         except BaseException:  # of a signal's handler: what was asked for shall not happen later
             with suppress(psycopg.Error):
                 self._connection.cancel_safe(timeout=CANCELLING_S)
             raise
-        assert answer is not None  # to every question there is one
         if answer.status not in _DONE:
             raise errors.error_from_result(answer, encoding=self._connection.info.encoding)
+        return answer
+
+    def _read(self) -> PGresult:
+        answer = self._next()
+        while self._next() is not None:  # until the server says that it is ready
+            pass
+        assert answer is not None  # to every question there is one
+        return answer
+
+    def _read_all(self) -> PGresult:
+        """The answers up to the end of the pipeline, each followed by a None; the last one, or the first failure."""
+        answer: PGresult | None = None
+        before: PGresult | None = None
+        while True:
+            one = self._next()
+            if one is None and before is None:
+                self._connection.close()  # it is not where we think it is: nobody may use it any more
+                raise psycopg.OperationalError("the connection is lost")
+            before = one
+            if one is None:
+                continue
+            if one.status == ExecStatus.PIPELINE_SYNC:
+                break
+            if answer is None or answer.status in _DONE:
+                answer = one
+        self._libpq.exit_pipeline_mode()
+        assert answer is not None  # to every question there is one
         return answer
 
     def _next(self) -> PGresult | None:
