@@ -250,6 +250,7 @@ def test_a_worker_that_was_frozen_for_three_leases_writes_nothing_late(tmp_path:
         frozen.wait()
     assert flows._store.page(ITEM) == []
     assert [run.result(0) for run in runs] == [[os.getpid()] * 2] * 4
+    flows._store.close()
     made = Counter(line.split()[1] for line in journal.read_text().splitlines())
     assert sorted(made.values()) == [1, 1, *[2] * 8]
 
