@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
@@ -15,12 +15,14 @@ from holdfast.backends.sql.pages import Read
 from holdfast.backends.sql.plans import Plans
 from holdfast.backends.sql.postgres import PostgresDatabase
 from holdfast.backends.sql.reading import Question
+from holdfast.backends.sql.statement import Statement
 from holdfast.backends.sql.store import SqlStore
 from holdfast.backends.sql.where import ask
 from holdfast.errors import Conflict
 from holdfast.store.port import Delete, Insert, Swap
 from holdfast.store.query import Condition, Cursor, Where, among, equal, outside
 from holdfast.store.record import Index, Kind, evolve
+from holdfast.workflows.records import EVENT, STAGE, EventRecord, StageRecord
 from tests.services.postgres import server
 
 
@@ -97,7 +99,10 @@ def plan_of(store: SqlStore, where: Where, by: str, *, descending: bool, after: 
     plans = store._plans(JOB)
     asked = ask(JOB, where, plans.dialect)
     assert asked is not None
-    statement, values = Question(plans, asked, by).page(50, descending=descending, after=after)
+    return explained(store, *Question(plans, asked, by).page(50, descending=descending, after=after))
+
+
+def explained(store: SqlStore, statement: Statement, values: Sequence[Any]) -> str:
     if store.address.dialect == "sqlite":
         with sqlite3.connect(store.address.path) as connection:
             found = connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", statement.arrange(values)).fetchall()
@@ -171,6 +176,100 @@ def test_an_index_that_finds_few_is_read_whatever_else_is_asked_for(
     assert "holdfast_job_body_made_at_idx" in plan, plan
     assert "TEMP B-TREE" not in plan, plan
     assert "Sort" not in plan, plan
+
+
+WORKFLOWS = 300
+
+
+def fill_workflows(url: str) -> SqlStore:
+    store = SqlStore(url, kinds=[STAGE, EVENT], durable=False)
+    store.create_tables()
+    for kind, make in ((STAGE, stage), (EVENT, entry)):
+        store.commit([Insert(kind, make(f"w{at:04}", n)) for at in range(WORKFLOWS) for n in range(20)])
+    store.commit([Insert(EVENT, entry("long", n)) for n in range(10_000)])
+    return store
+
+
+def stage(workflow: str, n: int) -> StageRecord:
+    id = f"{workflow}.{n:09}"
+    return StageRecord(id, 1, None, workflow, str(n), "SUCCEEDED", 1, 1, 2, "{}", "{}", "x" * 100)
+
+
+def entry(workflow: str, n: int) -> EventRecord:
+    return EventRecord(f"{workflow}.{n:09}", 1, None, workflow, n, "[]")
+
+
+@pytest.fixture(scope="module")
+def flows_in_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlStore]:
+    store = fill_workflows(f"sqlite:///{tmp_path_factory.mktemp('plans') / 'flows.db'}")
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def flows_in_postgres() -> Iterator[SqlStore]:
+    store = fill_workflows(server().fresh_database())
+    with psycopg.connect(store.address.url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("kind", [STAGE, EVENT], ids=["stages", "log"])
+@pytest.mark.parametrize("name", ["flows_in_sqlite", "flows_in_postgres"])
+def test_what_is_within_a_workflow_is_found_by_the_ids_alone(
+    request: pytest.FixtureRequest, name: str, kind: Kind[Any]
+) -> None:
+    store: SqlStore = request.getfixturevalue(name)
+    plans = store._plans(kind)
+    where = equal(workflow="w0100")
+    asked = ask(kind, where, plans.dialect)
+    assert asked is not None
+    question = Question(plans, asked, "id")
+    after = Cursor("w0100.000000007", "w0100.000000007")
+    pages = [
+        question.page(10, descending=down, after=cursor, lock=lock)
+        for down in (False, True)
+        for cursor in (None, after)
+        for lock in ("", "skip")
+    ]
+    others = [
+        (plans.tally(asked.terms, (), arrivals=False).statement, asked.values),
+        (plans.sweep(Read(asked.terms, "id"), None), asked.values),
+        (plans.sweep(Read(asked.terms, "id", limit=10, lock="wait"), None), asked.values),
+    ]
+    for statement, values in [*pages, *others]:
+        plan = explained(store, statement, values)
+        for bad in ("SCAN holdfast", "TEMP B-TREE", "Seq Scan", "Sort", "at_idx", "Filter: (id"):
+            assert bad not in plan, plan
+        assert "(id>? AND id<?)" in plan or "Index Cond: ((id >= $2) AND (id <= $3)" in plan, plan
+
+
+@pytest.mark.parametrize("descending", [False, True], ids=["up", "down"])
+def test_a_page_of_a_long_log_reads_only_what_it_gives(flows_in_sqlite: SqlStore, descending: bool) -> None:
+    """Of two bounds on one side SQLite reads from the first that it is given, were it the farther one."""
+    plans = flows_in_sqlite._plans(EVENT)
+    last = f"long.{30 if descending else 9970:09}"
+    for where, after in (
+        (equal(workflow="long"), Cursor(last, last)),
+        ((*equal(workflow="long"), Condition("id", "<" if descending else ">", last)), None),
+        ((*equal(workflow="long"), Condition("id", "<=" if descending else ">=", last)), None),
+    ):
+        asked = ask(EVENT, where, plans.dialect)
+        assert asked is not None
+        statement, values = Question(plans, asked, "id").page(100, descending=descending, after=after)
+        steps = 0
+
+        def count() -> int:
+            nonlocal steps
+            steps += 1
+            return 0
+
+        with sqlite3.connect(flows_in_sqlite.address.path) as connection:
+            connection.set_progress_handler(count, 1)
+            found = connection.execute(statement.sql, statement.arrange(values)).fetchall()
+        assert len(found) in (29, 30, 31)
+        assert steps < 5000  # with what it takes to open the file
 
 
 def test_what_is_rare_is_found_by_its_own_index(postgres: SqlStore) -> None:

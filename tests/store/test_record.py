@@ -67,6 +67,19 @@ def test_kinds_are_keys() -> None:
     assert len({ITEM, PLAIN, Kind("head", Head)}) == 3
 
 
+def test_ids_within_a_field_are_an_index_by_it() -> None:
+    kind = Kind("typed", Typed, indexes=(Index((), "count"),), within="level")
+    assert kind.indexes == (Index((), "count"), Index(("level",), "id"))
+    assert Kind("typed", Typed, indexes=kind.indexes, within="level") == kind
+    assert kind.searched == {"id", "level"}
+
+
+@pytest.mark.parametrize("name", ["id", "old_style", "count"])
+def test_ids_are_within_a_text_that_is_always_there(name: str) -> None:
+    with pytest.raises(TypeError, match=f"within a text that is always there, '{name}' is not"):
+        Kind("typed", Typed, within=name)
+
+
 class _NoHead(NamedTuple):
     key: str
     version: int

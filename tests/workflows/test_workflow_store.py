@@ -17,12 +17,13 @@ from holdfast.errors import (
 )
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
+from holdfast.store.query import equal
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.config import HandlerConfig, ResilienceConfig
 from holdfast.workflows.functions import workflow
 from holdfast.workflows.messages import SkipStage, StartTask, StartWorkflow
 from holdfast.workflows.model import Workflow
-from holdfast.workflows.records import ITEM, PROCESSED
+from holdfast.workflows.records import ITEM, KINDS, PROCESSED
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.store import WorkflowStore
 from holdfast.workflows.task_run import TaskExecution
@@ -52,6 +53,35 @@ def test_a_stored_workflow_begins_when_it_is_asked_to(
     assert flows.queue.push(StartWorkflow(execution_id=id))
     worker.run_once()
     assert (flows.get(id).status, journal.ran) == (S.SUCCEEDED, ["a", "b"])
+
+
+def test_what_is_kept_of_a_workflow_is_found_by_its_id_alone(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, store: Store
+) -> None:
+    """Its id is whatever somebody likes, and that of another one may go on where it ends."""
+    for id in ("shop", "shop.a", "shop.", "shop/a", "shop-a"):
+        kept(flows, stage("a"), stage("a.b", "a"), id=id)
+        flows.queue.push(StartWorkflow(execution_id=id))
+
+    @workflow
+    def nightly() -> Any:
+        return wait_signal("never")
+
+    flows.schedule("shop.a", nightly, cron="0 3 * * *")
+    while worker.run_once():
+        pass
+    for kind, within in ((one, one.within) for one in KINDS if one.within is not None):
+        found: list[Any] = store.page(kind, limit=1000)
+        wholes = {getattr(record, within) for record in found}
+        assert wholes >= {"shop", "shop.a", "shop.", "shop/a", "shop-a"}
+        for whole in wholes:
+            own = [record for record in found if getattr(record, within) == whole]
+            assert all(record.id.startswith(f"{whole}.") for record in own)
+            assert store.page(kind, equal(**{within: whole})) == own
+    for id in ("shop", "shop."):
+        assert [entry.seq for entry in flows.log(id)] == sorted(entry.seq for entry in flows.log(id))
+        assert {one.ref_id for one in flows.workflow(id).stages} == {"a", "a.b"}
+    assert len(flows.schedules.log("shop.a")) == 1
 
 
 def test_a_stage_that_somebody_else_has_changed_is_not_stored(flows: Workflows, journal: Journal) -> None:

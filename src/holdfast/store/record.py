@@ -73,6 +73,10 @@ class Kind(Generic[R]):
     are not right; databases that index only bounded texts need it. `fresh_ids` says that no id is given to two records,
     one after the other (those of `new_record_id` are not), and that what is swapped was read: a change then costs what
     it changes, whatever else the record holds.
+
+    `within` names a text field whose value, and a ".", the ids begin with, as "order7.stage2" is within "order7". It
+    says that there is `Index((within,), "id")`; a store that finds records in the order of their ids has it for
+    nothing, where one value of the field is asked for.
     """
 
     name: str
@@ -83,6 +87,7 @@ class Kind(Generic[R]):
     arrivals: tuple[str, ...] = ()
     keyed: dict[str, int] = field(default_factory=dict)
     fresh_ids: bool = False
+    within: str | None = None
     columns: tuple[Column, ...] = field(init=False)
     positions: dict[str, int] = field(init=False)
     make: Callable[[Iterable[Any]], R] = field(init=False, repr=False, compare=False)
@@ -97,11 +102,15 @@ class Kind(Generic[R]):
         if columns[:3] not in _HEADS:
             head = ", ".join(f"{name}: {hint}" for name, hint in list(self.record.__annotations__.items())[:3])
             raise TypeError(f"kind {self.name!r}: the first fields must be {_HEAD}, got {head}")
+        if self.within is not None:
+            object.__setattr__(self, "indexes", tuple(dict.fromkeys((*self.indexes, Index((self.within,), "id")))))
         used = {*self.unique, *self.tally, *self.arrivals, *self.keyed}
         for index in self.indexes:
             used |= {*index.equal, index.by}
         if unknown := sorted(used - set(names)):
             raise TypeError(f"kind {self.name!r} has no field {unknown[0]!r}; it has {', '.join(names)}")
+        if self.within is not None and Column(self.within, True, False) not in columns[3:]:
+            raise TypeError(f"kind {self.name!r}: ids are within a text that is always there, {self.within!r} is not")
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "positions", {name: at for at, name in enumerate(names)})
         # What `_make` does, which is a function in Python that looks at the length as well.

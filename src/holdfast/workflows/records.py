@@ -226,7 +226,7 @@ WORKFLOW: Final = Kind(
     unique=("idempotency_key",), tally=("status",),
 )  # fmt: skip
 # Stages are written with their workflow only, which is told from an earlier one that had its id.
-STAGE: Final = Kind("workflow_stage", StageRecord, indexes=(Index(("workflow",), "id"),), fresh_ids=True)
+STAGE: Final = Kind("workflow_stage", StageRecord, within="workflow", fresh_ids=True)
 ITEM: Final = Kind(
     "workflow_item",
     ItemRecord,
@@ -235,7 +235,7 @@ ITEM: Final = Kind(
 )
 DEFINITION: Final = Kind("workflow_definition", DefinitionRecord)
 SIGNAL: Final = Kind("workflow_signal", SignalRecord, indexes=(Index(("workflow",), "id"),))
-EVENT: Final = Kind("workflow_event", EventRecord, indexes=(Index((), "at"), Index(("workflow",), "id")))
+EVENT: Final = Kind("workflow_event", EventRecord, indexes=(Index((), "at"),), within="workflow")
 WORKER: Final = Kind("worker", WorkerRecord, indexes=(Index((), "due_at"),))
 SERVING: Final = Kind("workflow_serving", ServingRecord)
 MESSAGE: Final = Kind(

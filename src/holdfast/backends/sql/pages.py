@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 import sqlalchemy as sa
 
 from holdfast.backends.sql.dialect import LEAST, Dialect
+from holdfast.backends.sql.schema import made_indexes
 from holdfast.backends.sql.where import Binder, Bound, Term, bind_terms, holds
 from holdfast.store.query import COMPARISONS
 from holdfast.store.record import Index, Kind
@@ -39,6 +40,7 @@ class Pages:
         self._kind = kind
         self._rows = rows
         self._dialect = dialect
+        self._indexes = made_indexes(kind)
 
     def is_split(self, terms: tuple[Term, ...], by: str) -> bool:
         """Whether a page is put together from several ranges; then its rows cannot be locked as they are read."""
@@ -87,7 +89,7 @@ class Pages:
         # The fewest values first, for a field that is asked for twice.
         asked = sorted(enumerate(form.terms), key=lambda item: -item[1].size)
         places = {term.field: at for at, term in asked if term.test in ("=", "in") and not term.or_null}
-        usable = [index for index in self._kind.indexes if index.by == form.by and places.keys() >= set(index.equal)]
+        usable = [index for index in self._indexes if index.by == form.by and places.keys() >= set(index.equal)]
         if form.limit is None:
             return places, None
         return places, max(usable, key=lambda index: (index.few, len(index.equal)), default=None)

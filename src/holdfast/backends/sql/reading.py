@@ -38,8 +38,10 @@ class Question(NamedTuple):
         inline = self.plans.dialect.inline_limit
         most = min(limit, NO_LIMIT)
         values = [*self.asked.values]
-        if after is not None:
-            values += (after.id,) if self.by == "id" else after
+        if after is not None and self.by == "id":
+            values = [*self.asked.beyond(after.id, descending), after.id]
+        elif after is not None:
+            values += after
         if not inline:
             values.append(most)
         if offset:

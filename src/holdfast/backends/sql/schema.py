@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from holdfast.store.record import Column, Kind
+from holdfast.store.record import Column, Index, Kind
 
 KEY_LENGTH: Final = 191
 VERSION_TABLE: Final = "holdfast_version"
@@ -48,7 +48,7 @@ def tables_of(kind: Kind[Any]) -> Tables:
         postgresql_with=_ROOM_TO_CHANGE,
         **_PLAIN,
     )
-    for index in kind.indexes:
+    for index in made_indexes(kind):
         _add_index(rows, (*index.equal, index.by), index.by, kind)
     for field in kind.unique:
         sa.Index(_short(f"{name}_{field}_key"), rows.c[field], unique=True)
@@ -57,6 +57,11 @@ def tables_of(kind: Kind[Any]) -> Tables:
         _counter(kind, f"{name}_tally", kind.tally, home) if kind.tally else None,
         _counter(kind, f"{name}_arrivals", kind.arrivals, home) if kind.arrivals else None,
     )
+
+
+def made_indexes(kind: Kind[Any]) -> tuple[Index, ...]:
+    """The indexes of a kind but for the one that the primary key is."""
+    return tuple([index for index in kind.indexes if kind.within is None or index != Index((kind.within,), "id")])
 
 
 def version_table() -> sa.Table:

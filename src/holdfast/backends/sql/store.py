@@ -22,7 +22,7 @@ from holdfast.backends.sql.where import ask, is_storable
 from holdfast.core.clock import Clock
 from holdfast.errors import Conflict
 from holdfast.store.codec import micros
-from holdfast.store.port import Change, Insert, Swap, conflict
+from holdfast.store.port import Change, Insert, Swap, conflict, counted
 from holdfast.store.query import ANY, Cursor, Where
 from holdfast.store.record import Kind, R, Value
 
@@ -134,7 +134,7 @@ class SqlStore:
         self, kind: Kind[Any], by: Sequence[str] = (), where: Where = ANY, *, arrivals: bool = False
     ) -> dict[tuple[Any, ...], int]:
         plans = self._plans(kind)
-        asked = ask(kind, where, plans.dialect)
+        asked = ask(kind, where, plans.dialect, counters=arrivals or counted(kind, by, where))
         if asked is None or (arrivals and not kind.arrivals):
             return {}
         counting = plans.tally(asked.terms, tuple(by), arrivals=arrivals)

@@ -6,6 +6,7 @@ The same conditions with other values make the same terms, so that a statement i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
 
 import sqlalchemy as sa
@@ -36,17 +37,28 @@ class Term(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Terms, and the values for their parameters, in that order."""
+    """Terms, and the values for their parameters, in that order. `span`: where among these the two are between which
+    all ids are that can match, if they are known."""
 
     terms: tuple[Term, ...] = ()
     values: Sequence[Any] = ()
+    span: int | None = None
+
+    def beyond(self, id: str, descending: bool) -> list[Any]:
+        """The values for the records that come after this id."""
+        values = [*self.values]
+        if self.span is not None:
+            at = self.span + descending
+            values[at] = min(values[at], id) if descending else max(values[at], id)
+        return values
 
 
 ANYTHING: Final = Asked()
+_SPAN: Final = (Term("id", ">=", 1), Term("id", "<=", 1))
 
 
-def ask(kind: Kind[Any], where: Where, dialect: Dialect) -> Asked | None:
-    """The terms of the conditions; None if no record can fulfil them."""
+def ask(kind: Kind[Any], where: Where, dialect: Dialect, *, counters: bool = False) -> Asked | None:
+    """The terms of the conditions; None if no record can fulfil them. `counters`: they are asked of these."""
     if not where:
         return ANYTHING
     terms: list[Term] = []
@@ -72,7 +84,24 @@ def ask(kind: Kind[Any], where: Where, dialect: Dialect) -> Asked | None:
             continue
         terms.append(term)
         values += [dialect.listing(given)] if term.test in ("listed", "unlisted") else given
-    return Asked(tuple(terms), values)
+    if kind.within is None or counters:
+        return Asked(tuple(terms), values)
+    return _spanned(kind.within, terms, values)
+
+
+def _spanned(within: str, terms: list[Term], values: list[Any]) -> Asked:
+    """What is asked, and between which ids they are that begin with one value of the field.
+
+    The bounds are as narrow as any that are asked for: of two on the same side SQLite starts at either one.
+    """
+    places = accumulate((term.parameters for term in terms), initial=0)
+    asked = [(term, values[at]) for term, at in zip(terms, places, strict=False) if term.parameters]
+    whole = [value for term, value in asked if term.field == within and term.test == "=" and not term.or_null]
+    if not whole:
+        return Asked(tuple(terms), values)
+    low = [f"{whole[0]}.", *(value for term, value in asked if term.field == "id" and term.test[0] == ">")]
+    high = [f"{whole[0]}/", *(value for term, value in asked if term.field == "id" and term.test[0] == "<")]
+    return Asked((*terms, *_SPAN), [*values, max(low), min(high)], len(values))
 
 
 def _membership(column: Column, condition: Condition) -> tuple[Term | None, list[Any]]:

@@ -1,4 +1,4 @@
-"""The kinds that the suite stores: one with everything a kind can declare, and one with nothing."""
+"""The kinds that the suite stores: with what is searched and counted, with nothing of that, and parts of a whole."""
 
 from __future__ import annotations
 
@@ -35,6 +35,16 @@ class Plain(NamedTuple):
     value: str | None
 
 
+class Part(NamedTuple):
+    """A record whose id begins with that of a whole."""
+
+    id: str
+    version: int
+    due_at: int | None
+    whole: str
+    size: int
+
+
 ITEM: Final = Kind(
     "conformance_item",
     Item,
@@ -52,8 +62,9 @@ ITEM: Final = Kind(
     keyed={"label": 120},
 )
 PLAIN: Final = Kind("conformance_plain", Plain)
+PART: Final = Kind("conformance_part", Part, within="whole")
 _ITEM: Final = Item("", 1, 0, "new", "left", 0, None, None, None, None, "")
-CONFORMANCE_KINDS: Final[tuple[Kind[Any], ...]] = (ITEM, PLAIN, LEASE)
+CONFORMANCE_KINDS: Final[tuple[Kind[Any], ...]] = (ITEM, PLAIN, PART, LEASE)
 
 
 def item(id: str, **values: Any) -> Item:

@@ -12,10 +12,12 @@ import pytest
 
 from holdfast.store.port import FOREVER, Delete, Insert, Store
 from holdfast.store.query import ANY, Condition, Cursor, Where, among, equal, outside
-from holdfast.testing.store.kinds import ITEM, PLAIN, Item, Plain, fill, item
+from holdfast.store.record import evolve
+from holdfast.testing.store.kinds import ITEM, PART, PLAIN, Item, Part, Plain, fill, item
 
 C = Condition
 _TEXTS = (*" !ABZa", "a ", "a!", "aa", "b", "z", "é", "ÿ", "Ω", "中", "\ue000", "\uffff", "𐀀", "🙂")
+_WHOLES = ("", "b", "b.1", "b.", "b-", "b/", "b0", "B", "b ", "ü", "𐀀")
 
 # Each condition beside what it means.
 _WHERES: dict[str, tuple[Where, Callable[[Item], bool]]] = {
@@ -138,6 +140,26 @@ class PageConformance:
         fill(store, [item(f"{n}", size=n) for n in range(10)])
         assert ids(store.page(ITEM, by="size", after=Cursor(3, "3"), offset=2, limit=2)) == ["6", "7"]
         assert ids(store.page(ITEM, by="size", descending=True, after=Cursor(3, "3"), offset=2, limit=2)) == ["0"]
+
+    @pytest.mark.parametrize("whole", _WHOLES)
+    def test_the_parts_of_a_whole_are_found_whatever_it_is_called(self, store: Store, whole: str) -> None:
+        parts = [Part(f"{one}.{n}", 1, n, one, n) for one in _WHOLES for n in range(9)]
+        store.commit([Insert(PART, one) for one in parts])
+        own, where = [one for one in parts if one.whole == whole], equal(whole=whole)
+        assert store.page(PART, where) == own
+        assert store.page(PART, where, by="size", descending=True) == own[::-1]
+        assert store.page(PART, (*where, C("id", ">", own[2].id), C("id", "<=", own[6].id))) == own[3:7]
+        assert store.page(PART, (*where, C("id", ">=", ""), C("id", "<", "\U0010ffff"))) == own
+        for end in ("", "\U0010ffff", own[4].id):
+            up, down = [one for one in own if one.id > end], [one for one in own[::-1] if one.id < end]
+            assert store.page(PART, where, after=Cursor(end, end), limit=3) == up[:3]
+            assert store.page(PART, where, descending=True, after=Cursor(end, end), limit=3) == down[:3]
+        assert store.tally(PART, ("whole",), where) == {(whole,): 9}
+        assert len(store.page(PART, (among("whole", (whole, "nobody")),), limit=3)) == 3
+        assert store.claim(PART, where, evolve, by="id", limit=2) == [evolve(one) for one in own[:2]]
+        assert store.sweep(PART, where, by="id", limit=4) == 4
+        assert store.sweep(PART, where) == 5
+        assert store.tally(PART) == {(): len(parts) - 9}
 
     def test_an_offset_beyond_the_end_gives_nothing(self, store: Store) -> None:
         fill(store, [item("a")])
