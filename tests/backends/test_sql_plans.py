@@ -309,6 +309,17 @@ def test_a_change_of_a_record_with_an_id_of_its_own_is_fenced_by_its_version_alo
     assert "a long story" in swap_step(Plans(JOB, Sqlite()), old, new)[1]
 
 
+def test_a_change_of_a_record_is_fenced_by_its_version_and_what_it_was_born_with() -> None:
+    old = Job("a", 1, 5, "new", "l1", 17, None, "a long story" * 1000)
+    plans = Plans(Kind("job", Job, born="made_at"), Sqlite())
+    write, values = swap_step(plans, old, evolve(old, state="done"))
+    assert write.one.sql.endswith(
+        "SET version=?, state=? WHERE holdfast_job.id = ? AND holdfast_job.version = ? AND holdfast_job.made_at = ?"
+    )
+    assert [*values] == [2, "done", "a", 1, 17]
+    assert plans.fence(old) == ("a", 1, 17)
+
+
 def test_changes_of_the_same_fields_are_the_same_statement() -> None:
     for kind in (JOB, Kind("job", Job, fresh_ids=True)):
         plans = Plans(kind, Sqlite())

@@ -74,6 +74,12 @@ def test_ids_within_a_field_are_an_index_by_it() -> None:
     assert kind.searched == {"id", "level"}
 
 
+@pytest.mark.parametrize("name", ["version", "old_style", "level", "due_at"])
+def test_a_record_is_born_with_a_number(name: str) -> None:
+    with pytest.raises(TypeError, match=f"a whole number that is always there, '{name}' is not"):
+        Kind("typed", Typed, born=name)
+
+
 @pytest.mark.parametrize("name", ["id", "old_style", "count"])
 def test_ids_are_within_a_text_that_is_always_there(name: str) -> None:
     with pytest.raises(TypeError, match=f"within a text that is always there, '{name}' is not"):

@@ -9,21 +9,33 @@ from typing import Any
 import pytest
 
 from holdfast.backends.memory import MemoryStore
-from holdfast.errors import ConfigurationError, WorkflowNotFoundError
+from holdfast.errors import ConfigurationError, Conflict, WorkflowNotFoundError
 from holdfast.machine.finalizer import FINALIZER
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import instant
-from holdfast.store.port import Store, Swap
+from holdfast.store.port import Delete, Insert, Store, Swap
 from holdfast.store.record import evolve
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.burial import buried
 from holdfast.workflows.calling import current_task
 from holdfast.workflows.functions import task, workflow
+from holdfast.workflows.messages import StartWorkflow
+from holdfast.workflows.model import Workflow
 from holdfast.workflows.pruning import PruneReport, Pruning
-from holdfast.workflows.records import DEFINITION, EVENT, SIGNAL, STAGE, WORKFLOW, ItemRecord
+from holdfast.workflows.records import (
+    DEFINITION,
+    EVENT,
+    SIGNAL,
+    STAGE,
+    WORKFLOW,
+    EventRecord,
+    ItemRecord,
+    WorkflowRecord,
+)
 from holdfast.workflows.waiting import wait_signal
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
+from tests.workflows.journal import Journal, stage
 
 DAY = timedelta(days=1)
 
@@ -84,6 +96,30 @@ def test_a_workflow_that_ended_long_ago_goes_with_everything_of_it(
     assert len(store.page(DEFINITION)) == 2  # others may share them
     again = flows.start(one, "tidy", idempotency_key="k")
     assert again.id != old.id  # its key went with it
+
+
+def test_who_knew_a_workflow_that_is_gone_cannot_change_the_one_that_has_its_id(
+    flows: Workflows, worker: WorkflowWorker, store: Store, clock: ManualClock
+) -> None:
+    def made() -> WorkflowRecord:
+        queue = flows.store.store(Workflow.create("shop", "made", [stage("a")], id="x"))
+        found = store.get(WORKFLOW, [queue.id])[0]
+        assert found is not None
+        return found
+
+    Journal(flows)
+    first = made()
+    flows.queue.push(StartWorkflow(execution_id="x"))
+    worker.run_once()
+    clock.advance(1)
+    assert flows.prune(instant(store.now())).pruned == 1
+    second = made()
+    assert (first.id, first.version) == (second.id, second.version)
+    for stale in (Swap(WORKFLOW, first, evolve(first, status="CANCELED")), Delete(WORKFLOW, first)):
+        for changes in ([stale], [stale, Insert(EVENT, EventRecord("x.000000002", 1, None, "x", 1, "[]"))]):
+            with pytest.raises(Conflict):
+                store.commit(changes)
+    assert (store.get(WORKFLOW, ["x"]), len(store.page(EVENT))) == ([second], 1)
 
 
 def test_what_somebody_has_to_look_at_stays(

@@ -190,6 +190,7 @@ class _Table:
         at = kind.positions
         self._places = {index: (tuple(at[name] for name in index.equal), at[index.by]) for index in self._indexes}
         self._read = {index: itemgetter(*equal, by) for index, (equal, by) in self._places.items()}
+        self._born = None if kind.born is None else at[kind.born]
         self._counted = tuple(at[name] for name in kind.tally)
         self._arriving = tuple(at[name] for name in kind.arrivals)
 
@@ -206,6 +207,8 @@ class _Table:
         old = change.old if isinstance(change, Swap) else change.record
         stored = self.rows.get(old.id)
         if stored is None or stored.version != old.version:
+            return None
+        if self._born is not None and stored[self._born] != old[self._born]:  # type: ignore[index]  # a NamedTuple
             return None
         if isinstance(change, Delete):
             self._drop(stored)

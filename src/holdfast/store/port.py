@@ -23,7 +23,8 @@ class Insert(NamedTuple):
 
 
 class Swap(NamedTuple):
-    """Put `new` in the place of `old`, of which it is the next version. Conflicts if the stored version is another."""
+    """Put `new` in the place of `old`, of which it is the next version. Conflicts if the stored version is another, or
+    what the kind calls `born`."""
 
     kind: Kind[Any]
     old: Record
@@ -31,7 +32,7 @@ class Swap(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Remove a record. Conflicts if the stored version is another."""
+    """Remove a record. Conflicts as a swap does."""
 
     kind: Kind[Any]
     record: Record

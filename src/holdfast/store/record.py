@@ -72,7 +72,9 @@ class Kind(Generic[R]):
     ever inserted, by the values it then had. `keyed` gives the longest length of a searched text where 191 characters
     are not right; databases that index only bounded texts need it. `fresh_ids` says that no id is given to two records,
     one after the other (those of `new_record_id` are not), and that what is swapped was read: a change then costs what
-    it changes, whatever else the record holds.
+    it changes, whatever else the record holds. `born` says the same of ids that are given again: it names a whole
+    number that a record keeps for life, such as the time when it was made, and that no two records of one id have. A
+    swap and a delete conflict with a record that has another, even if its version is the one that was read.
 
     `within` names a text field whose value, and a ".", the ids begin with, as "order7.stage2" is within "order7". It
     says that there is `Index((within,), "id")`; a store that finds records in the order of their ids has it for
@@ -87,6 +89,7 @@ class Kind(Generic[R]):
     arrivals: tuple[str, ...] = ()
     keyed: dict[str, int] = field(default_factory=dict)
     fresh_ids: bool = False
+    born: str | None = None
     within: str | None = None
     columns: tuple[Column, ...] = field(init=False)
     positions: dict[str, int] = field(init=False)
@@ -109,6 +112,8 @@ class Kind(Generic[R]):
             used |= {*index.equal, index.by}
         if unknown := sorted(used - set(names)):
             raise TypeError(f"kind {self.name!r} has no field {unknown[0]!r}; it has {', '.join(names)}")
+        if self.born is not None and Column(self.born, False, False) not in columns[3:]:
+            raise TypeError(f"kind {self.name!r}: `born` is a whole number that is always there, {self.born!r} is not")
         if self.within is not None and Column(self.within, True, False) not in columns[3:]:
             raise TypeError(f"kind {self.name!r}: ids are within a text that is always there, {self.within!r} is not")
         object.__setattr__(self, "columns", columns)

@@ -223,7 +223,10 @@ WORKFLOW: Final = Kind(
     "workflow", WorkflowRecord,
     indexes=(Index((), "created_at"), Index(("status",), "created_at"), Index(("name",), "created_at"),
              Index(("parent",), "created_at"), Index(("pipeline",), "created_at")),
-    unique=("idempotency_key",), tally=("status",),
+    # Whoever starts a workflow may give it the id of one that is gone. That one was made before it ended, and ended
+    # before it was pruned, by the same clock: for both to be of one microsecond, the second start would have to wait
+    # for its commit through the whole life of the first.
+    unique=("idempotency_key",), tally=("status",), born="created_at",
 )  # fmt: skip
 # Stages are written with their workflow only, which is told from an earlier one that had its id.
 STAGE: Final = Kind("workflow_stage", StageRecord, within="workflow", fresh_ids=True)

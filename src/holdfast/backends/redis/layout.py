@@ -72,6 +72,7 @@ class Layout(Generic[R]):
         self._columns = itemgetter(*(kind.positions[name] for name in columns))
         self._record = itemgetter(*(self.at[column.name] - 1 for column in kind.columns))
         self._make: Callable[[Any], R] = kind.record._make  # type: ignore[attr-defined]  # every NamedTuple has it
+        self._born = None if kind.born is None else kind.positions[kind.born]
         self.width = len(columns)
         self.head = searched(kind)
         self.searched = max(self.at[name] for name in self.head)
@@ -82,6 +83,10 @@ class Layout(Generic[R]):
     def key(self, id: Any) -> bytes:
         """Where the record with this id is; nothing is where an id that is no text leads."""
         return self.documents + utf8(id) if isinstance(id, str) else self.documents[:-1]
+
+    def version(self, record: Any) -> bytes:
+        """What tells whether a stored record is this one."""
+        return b"%d" % record.version if self._born is None else b"%d,%d" % (record.version, record[self._born])
 
     def document(self, record: Any) -> bytes:
         return utf8("[" + "\n,".join([_TOKENS.get(type(v), _other_token)(v) for v in self._columns(record)]) + "]")
@@ -138,7 +143,8 @@ class Layout(Generic[R]):
                 if kind.tally and concerned(kind.tally)
                 else [],
                 [self.arrivals.decode(), [at[name] for name in kind.arrivals]] if kind.arrivals and not changed else [],
-                *([] if changed is None else [changed]),
+                *([] if changed is None and kind.born is None else [False if changed is None else changed]),
+                *([] if kind.born is None else [at[kind.born]]),
             ],
             separators=(",", ":"),
         )
@@ -149,6 +155,7 @@ def searched(kind: Kind[Any]) -> list[str]:
     fields = ["id", "version", "due_at", *kind.unique, *kind.tally, *kind.arrivals]
     for index in kind.indexes:
         fields += [*index.equal, index.by]
+    fields += [] if kind.born is None else [kind.born]
     return list(dict.fromkeys(fields))
 
 

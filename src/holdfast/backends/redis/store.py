@@ -202,7 +202,7 @@ class RedisStore:
             if isinstance(change, Insert):
                 document = layout.document(change.record)
             else:
-                version = b"%d" % _subject(change).version
+                version = layout.version(_subject(change))
             if isinstance(change, Swap):
                 if change.new.id != change.old.id:
                     raise ValueError(f"a swap keeps the id: {change.old.id!r} became {change.new.id!r}")

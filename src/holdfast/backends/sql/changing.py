@@ -32,14 +32,14 @@ def swap_step(plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> tuple[Wri
     for at in texts:
         if len(new[at] or "") > LONG:
             return _long_step(plans, old, new)
-    return write, (*written(new), old[1]) if kept is None else (*written(new), old[1], *kept(new))
+    return write, (*written(new), old[1]) if kept is None else (*written(new), old[1], *kept(old))
 
 
 def _form(plans: Plans, other: tuple[int, ...], changed: tuple[int, ...]) -> Form:
     """The way of writing these fields, for all that differ where `other` says."""
     changed = tuple(sorted({*other, *changed} - {0}))
-    if plans.kind.fresh_ids:
-        form = Form(plans.swap(changed), itemgetter(*changed, 0), (), None)
+    if plans.kind.fresh_ids or plans.born:
+        form = Form(plans.swap(changed, plans.born), itemgetter(*changed, 0), (), _getter(plans.born))
     else:
         kept = plans.others(changed, ())
         texts = tuple([at for at in plans.long_texts if at not in changed])
@@ -52,7 +52,8 @@ def _form(plans: Plans, other: tuple[int, ...], changed: tuple[int, ...]) -> For
 
 def _getter(places: tuple[int, ...]) -> Callable[[Any], Sequence[Any]] | None:
     if len(places) < 2:
-        return (lambda row: [row[at] for at in places]) if places else None
+        # A slice is a sequence, too, which a single item is not.
+        return itemgetter(slice(places[0], places[0] + 1)) if places else None
     return itemgetter(*places)
 
 
@@ -69,8 +70,8 @@ def _long_step(plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> tuple[Wr
 
 
 def whole_step(plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> tuple[Write, Sequence[Any]]:
-    """How to put `new` in the place of whatever has the id and the version of `old`."""
-    return plans.swap(plans.places[1:]), (*new[1:], *old[:2])
+    """How to put `new` in the place of whatever has the id and the version of `old`, and was born with it."""
+    return plans.swap(plans.places[1:], plans.born), (*new[1:], *plans.fence(old))
 
 
 class Changes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import sqlalchemy as sa
@@ -135,6 +136,10 @@ class Plans:
             at for at, column in enumerate(kind.columns) if column.is_text and column.name not in kind.searched
         )
         """The positions of fields that may hold much."""
+        self.born = () if kind.born is None else (kind.positions[kind.born],)
+        """The position of the field that tells records of one id apart, if there is one."""
+        self.fence: Callable[[Any], Any] = itemgetter(0, 1, *self.born)
+        """Which record is meant, and how it was read."""
         self._kept: dict[Hashable, Any] = {}
         self.forms: dict[tuple[int, ...], Form] = {}
         """By the fields that are other objects than before."""
@@ -227,16 +232,16 @@ class Plans:
 
     @cached_property
     def delete(self) -> Write:
-        """Values: the id and the version."""
+        """Values: those of the fence."""
         rows, binder = self._rows, Binder()
-        is_it = (rows.c.id == binder.one(rows.c.id)) & (rows.c.version == binder.one(rows.c.version))
+        columns = self.fence(list(rows.c))
 
         def bulk(_: tuple[int, ...]) -> Any:
-            given = self.dialect.given([("id", rows.c.id), ("old", rows.c.version)], Binder().of)
-            there = (rows.c.id == given.c.id) & (rows.c.version == given.c.old)
-            return self._telling(rows.delete().where(there))
+            given = self.dialect.given([(f"old_{column.name}", column) for column in columns], Binder().of)
+            there = [column == given.c[f"old_{column.name}"] for column in columns]
+            return self._telling(rows.delete().where(*there))
 
-        return Write(rows.delete().where(is_it), self.dialect, bulk)
+        return Write(rows.delete().where(*(column == binder.one(column) for column in columns)), self.dialect, bulk)
 
     def _telling(self, change: Any) -> Any:
         """The change, giving the ids of the rows that were there, unless whoever writes is alone."""

@@ -241,7 +241,7 @@ class SqlStore:
             elif isinstance(change, Insert):
                 write, row = plans.insert, change.record  # type: ignore[assignment]  # a NamedTuple
             else:
-                write, row = plans.delete, change.record[:2]  # type: ignore[index]  # a NamedTuple
+                write, row = plans.delete, plans.fence(change.record)
             if write is not last:
                 rows = []
                 steps.append(Step(write, rows))
@@ -255,7 +255,7 @@ class SqlStore:
             return whole_step(plans, change.old, change.new)  # type: ignore[arg-type]  # NamedTuples
         if isinstance(change, Insert):
             return plans.insert, change.record  # type: ignore[return-value]  # a NamedTuple
-        return plans.delete, (change.record.id, change.record.version)
+        return plans.delete, plans.fence(change.record)
 
     def _commit_again(self, changes: Sequence[Change], wake: str | None) -> None:
         """Of several changes, those that were lost show only when each is tried on its own. And a swap is tried again

@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import Conflict
 from holdfast.store.port import Change, Delete, Insert, Store, Swap
 from holdfast.store.record import evolve
-from holdfast.testing.store.kinds import ITEM, PLAIN, Plain, everything, fill, item
+from holdfast.testing.store.kinds import ITEM, PART, PLAIN, Part, Plain, everything, fill, item
 from holdfast.testing.store.threads import at_once
 
 _MANY = 5000
@@ -89,6 +89,37 @@ class CommitConformance:
         fill(store, [item("a", body="second" * 2000, label="y")])
         store.commit([Swap(ITEM, a, evolve(a, size=1))])
         assert store.get(ITEM, ("a",)) == [evolve(a, size=1)]
+
+    def test_what_a_record_was_born_with_tells_it_from_an_earlier_one(self, store: Store) -> None:
+        old, new = Part("w.a", 1, None, "w", 1, 10, "first" * 2000), Part("w.a", 1, None, "w", 1, 11, "second")
+        store.commit([Insert(PART, old)])
+        store.commit([Delete(PART, old)])
+        store.commit([Insert(PART, new), Insert(PART, Part("w.b", 1, None, "w", 1))])
+        for late in (evolve(old, size=2), evolve(old, body=""), evolve(old, made_at=11), evolve(old)):
+            assert refused(store, [Swap(PART, old, late)]) == (0,)
+            assert refused(store, [Insert(ITEM, item("x")), Swap(PART, old, late)]) == (1,)
+        assert refused(store, [Delete(PART, old)]) == (0,)
+        assert refused(store, [Insert(ITEM, item("x")), Delete(PART, old)]) == (1,)
+        assert store.get(PART, ("w.a",)) == [new]
+        last = evolve(new, size=3)
+        store.commit([Insert(ITEM, item("x")), Swap(PART, new, last)])
+        assert refused(store, [Swap(PART, new, evolve(new))]) == (0,)
+        assert refused(store, [Delete(PART, new)]) == (0,)
+        assert store.get(PART, ("w.a",)) == [last]
+        store.commit([Swap(PART, last, evolve(last, body="third" * 2000))])
+        store.commit([Delete(PART, one) for one in store.page(PART)])
+        assert store.page(PART) == []
+
+    def test_many_are_deleted_only_if_all_are_those_that_were_read(self, store: Store) -> None:
+        parts = [Part(f"w.{n:03}", 1, None, "w", 1, n) for n in range(120)]
+        store.commit([Insert(PART, one) for one in parts])
+        late = [one._replace(made_at=one.made_at + 1) if one.id == "w.077" else one for one in parts]
+        assert refused(store, [Delete(PART, one) for one in late]) == (77,)
+        assert refused(store, [Swap(PART, one, evolve(one, size=2)) for one in late]) == (77,)
+        assert store.page(PART, limit=200) == parts
+        store.commit([Swap(PART, one, evolve(one, size=2)) for one in parts])
+        store.commit([Delete(PART, evolve(one, size=2)) for one in parts])
+        assert store.page(PART) == []
 
     def test_all_changes_are_made_or_none(self, store: Store) -> None:
         a, b, c = fill(store, [item("a"), item("b"), item("c", token="t")])

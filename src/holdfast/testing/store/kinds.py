@@ -36,13 +36,15 @@ class Plain(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A record whose id begins with that of a whole."""
+    """A record whose id begins with that of a whole, and is given again when it is gone."""
 
     id: str
     version: int
     due_at: int | None
     whole: str
     size: int
+    made_at: int = 0
+    body: str = ""
 
 
 ITEM: Final = Kind(
@@ -62,7 +64,7 @@ ITEM: Final = Kind(
     keyed={"label": 120},
 )
 PLAIN: Final = Kind("conformance_plain", Plain)
-PART: Final = Kind("conformance_part", Part, within="whole")
+PART: Final = Kind("conformance_part", Part, within="whole", born="made_at")
 _ITEM: Final = Item("", 1, 0, "new", "left", 0, None, None, None, None, "")
 CONFORMANCE_KINDS: Final[tuple[Kind[Any], ...]] = (ITEM, PLAIN, PART, LEASE)
 

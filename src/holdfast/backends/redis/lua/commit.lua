@@ -1,6 +1,7 @@
 -- Compare and swap, any number at once. Gives the positions of the changes that could not be made.
 -- ARGV: channel to publish to or "", who publishes, plans, "all" (or none) or how many changes at most,
--- and for each change: number of its plan, id, version ("" to insert), document ("" to delete).
+-- and for each change: number of its plan, id, version ("" to insert), document ("" to delete). Of a kind whose records
+-- are told from earlier ones of their id, a comma and what tells them follow the version.
 -- With a number, changes of what is no longer of that version are passed over; a unique value that is taken is still
 -- a reason to make no change, and then its position follows a -1. A -2 asks for the same, whole.
 local plans = cjson.decode(ARGV[3])
@@ -42,7 +43,7 @@ local function change(plan, id, version, doc)
     return make(plan, id, nil, split(doc, plan[2]), doc)
   end
   local old = before and split(before, plan[2])
-  if not old or old[2] ~= version then return nil end
+  if not old or (plan[8] and old[2] .. "," .. old[plan[8]] or old[2]) ~= version then return nil end
   if doc == "" then return make(plan, id, old, nil, false) end
   if byte(doc) == 126 then doc = complete(doc, before) end
   if not doc then return -2 end

@@ -1,6 +1,7 @@
 -- Changes are staged first and written when all of them are known to be possible: a script cannot take anything back.
 -- A plan says what a kind needs: {documents, searched fields, indexes, unique fields, counter, arrivals}, and one for a
--- swap of a few fields has only what these concern, and their places in the end.
+-- swap of a few fields has only what these concern, and then their places. After these, or false, comes the place of what
+-- tells records of one id apart, if there is such a field.
 local docs, holders, members, counts = {}, {}, {}, {}
 
 local function stored(key)
