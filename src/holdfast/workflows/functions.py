@@ -5,19 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import update_wrapper
-from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar, overload
+from functools import partial, update_wrapper
+from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
 from holdfast.core.check import check_seconds
 from holdfast.errors import ConfigurationError, WorkflowDefinitionError
 from holdfast.machine.graph import check_graph
 from holdfast.machine.retry import Retry
-from holdfast.workflows.binding import Binding, Promise, Unknown, bind, sources, tracked
+from holdfast.workflows.binding import Binding, Unknown, bind, tracked
 from holdfast.workflows.effects import check_colour, check_retry, effect_named
 from holdfast.workflows.limit import check_limit
 from holdfast.workflows.sub_workflow import SubWorkflow
+from holdfast.workflows.trace import Graph, Trace, TracedStage, Traces
 from holdfast.workflows.verification import judge, parse_verification
 
 P = ParamSpec("P")
@@ -25,7 +25,6 @@ T = TypeVar("T")
 _KEY: Final = "idempotency_key"
 WORKFLOW_TYPE: Final = "workflow:"
 """What the type of a stage begins with that starts the workflow of that name."""
-_PLAIN: Final = (str, int, float, timedelta, type(None))
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _tracing: Final[ContextVar[Trace | None]] = ContextVar("holdfast_trace", default=None)
 
@@ -49,6 +48,8 @@ class TaskFunction(Generic[P, T]):
         update_wrapper(self, function)
         self.function = function
         self.name: str = name or getattr(function, "__name__", "") or type(function).__name__
+        self.stem = self.name.removeprefix(WORKFLOW_TYPE).rpartition(".")[2]
+        """What its stages are named after."""
         self.retry: Retry | None = retry if retry is None or isinstance(retry, Retry) else retry.to_retry()
         if isinstance(timeout, timedelta):
             timeout = timeout.total_seconds()
@@ -145,67 +146,6 @@ def _asking(label: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return aask if inspect.iscoroutinefunction(function) else ask
 
 
-@dataclass(slots=True)
-class TracedStage:
-    """A call of a task in the body of a workflow."""
-
-    ref: str
-    task: TaskFunction[Any, Any]
-    args: list[Binding]
-    kwargs: dict[str, Binding]
-    requires: list[str]
-    max_jumps: int | None = None
-
-
-class Loop(NamedTuple):
-    """Stages that are run again and again, and the one that ends that."""
-
-    end: str
-    inside: frozenset[str]
-
-
-@dataclass(slots=True)
-class Trace:
-    """The calls of tasks that the body of a workflow has made."""
-
-    inputs: dict[int, str]
-    stages: dict[str, TracedStage] = field(default_factory=dict)
-    names: dict[str, int] = field(default_factory=dict)
-    """How many stages have been named after a task."""
-    workflows: dict[str, WorkflowFunction[Any, Any]] = field(default_factory=dict)
-    """The workflows that it has called."""
-    patches: set[str] = field(default_factory=set)
-    loops: list[Loop] = field(default_factory=list)
-    rounds: int = 1
-    """How often what is called here may be run, by the loops around it."""
-
-    def add(self, task: TaskFunction[Any, Any], args: Any, kwargs: Any, after: Any, ref: str | None) -> Promise:
-        if task.refuses_early and all(isinstance(one, _PLAIN) for one in (*args, *kwargs.values())):
-            task.function(*args, **kwargs)
-        given = [bind(value, self.inputs) for value in args]
-        named = {key: bind(value, self.inputs) for key, value in kwargs.items()}
-        needs = [name for binding in (*given, *named.values()) for name in sources(binding)]
-        needs += [self._ref(one) for one in ([after] if isinstance(after, Promise) else after)]
-        if ref is not None and ref in self.stages:
-            raise WorkflowDefinitionError("duplicate_ref", f"there are two stages {ref!r}", (ref,))
-        ref = ref or self.free(task.name.removeprefix(WORKFLOW_TYPE).rpartition(".")[2])
-        self.stages[ref] = TracedStage(ref, task, given, named, list(dict.fromkeys(needs)))
-        return Promise(ref)
-
-    def _ref(self, one: Any) -> str:
-        if not isinstance(one, Promise):
-            raise WorkflowDefinitionError("bad_arguments", f"after= takes what tasks returned, got {one!r}")
-        return one.ref
-
-    def free(self, name: str) -> str:
-        """A name for a stage, which no other has: this one, or with a number."""
-        while True:
-            number = self.names[name] = self.names.get(name, 0) + 1
-            ref = name if number == 1 else f"{name}-{number}"
-            if ref not in self.stages:
-                return ref
-
-
 class WorkflowFunction(Generic[P, T]):
     """A function whose calls of tasks are the stages of a workflow; the data decides which one waits for which.
 
@@ -243,6 +183,7 @@ class WorkflowFunction(Generic[P, T]):
         self.keep_waiting = keep_waiting
         self.dead_letter = dead_letter
         self._signature = inspect.signature(function)
+        self._traces = Traces()
         self.as_task: TaskFunction[P, T] = _starter(self)
         """What a call of it in another workflow is."""
         if _KEY in self._signature.parameters:
@@ -258,27 +199,27 @@ class WorkflowFunction(Generic[P, T]):
         trace.workflows[self.name] = self
         return self.as_task(*args, **kwargs)
 
-    def trace(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Trace]:
-        """The graph as a document, the input by name, and the calls. Raises WorkflowDefinitionError."""
+    def trace(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Graph, dict[str, Any], Trace]:
+        """The graph, the input by name, and the calls. Raises WorkflowDefinitionError."""
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise WorkflowDefinitionError("bad_input", f"workflow {self.name!r}: {error}") from None
         return self._traced(bound)
 
-    def sketch(self) -> tuple[dict[str, Any], dict[str, Any], Trace]:
-        """The same without an input. Raises WorkflowDefinitionError if the body looks at it."""
+    def sketch(self) -> Graph:
+        """The graph without an input. Raises WorkflowDefinitionError if the body looks at it."""
         bound = self._signature.bind_partial()
         for name, one in self._signature.parameters.items():
             if one.default is one.empty and one.kind not in _VARIADIC:
                 bound.arguments[name] = Unknown(name)
         try:
-            return self._traced(bound)
+            return self._traced(bound)[0]
         except Exception as error:  # whatever the body makes of it
             story = f"workflow {self.name!r} looks at its input ({error}); give an example of one"
             raise WorkflowDefinitionError("needs_input", story) from error
 
-    def _traced(self, bound: inspect.BoundArguments) -> tuple[dict[str, Any], dict[str, Any], Trace]:
+    def _traced(self, bound: inspect.BoundArguments) -> tuple[Graph, dict[str, Any], Trace]:
         bound.apply_defaults()
         inputs = {
             name: value.total_seconds() if isinstance(value, timedelta) else value
@@ -286,19 +227,20 @@ class WorkflowFunction(Generic[P, T]):
         }
         # So that the graph is the same for every input, and is kept once.
         bound.arguments = {name: tracked(value) for name, value in bound.arguments.items()}
-        trace = Trace({id(value): name for name, value in bound.arguments.items()})
+        trace = Trace({id(value): name for name, value in bound.arguments.items()}, self._traces)
         token = _tracing.set(trace)
         try:
             returned = self.function(*bound.args, **bound.kwargs)
         finally:
             _tracing.reset(token)
+        return self._traces.graph(trace, returned, partial(self._document, trace, returned)), inputs, trace
+
+    def _document(self, trace: Trace, returned: Any) -> dict[str, Any]:
         if not trace.stages:
             raise WorkflowDefinitionError("no_stages", f"workflow {self.name!r} calls no task")
         check_graph({ref: stage.requires for ref, stage in trace.stages.items()})
         _check_loops(trace)
-        return self._document(trace, bind(returned, trace.inputs)), inputs, trace
-
-    def _document(self, trace: Trace, result: Binding) -> dict[str, Any]:
+        result: Binding = bind(returned, trace.inputs)
         stages = [_stage_document(one) for one in trace.stages.values()]
         document = {"v": 1, "name": self.name, "version": self.version, "stages": stages, "result": result}
         if trace.patches:

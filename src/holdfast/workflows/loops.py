@@ -9,6 +9,7 @@ A round is a new incarnation of everything between `begin` and `end`, so each ha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from holdfast.errors import TaskError, WorkflowDefinitionError
@@ -16,8 +17,9 @@ from holdfast.workflows.binding import Own, Promise
 from holdfast.workflows.calling import current_task
 from holdfast.workflows.effects import Effect
 from holdfast.workflows.expressions import Expression, evaluate
-from holdfast.workflows.functions import Loop, Trace, TracedStage, current_trace, task
+from holdfast.workflows.functions import current_trace, task
 from holdfast.workflows.result import TaskResult
+from holdfast.workflows.trace import Loop, Trace, TracedStage
 
 T = TypeVar("T")
 Holds = str | Callable[[T], Any]
@@ -97,7 +99,7 @@ class _Traced:
             self._enclose(checks, begin, begin)
             asked = (begin, self._text, answer, ref, self._most)
             entry = trace.add(_check, asked, {}, [begin, *map(Promise, checks)], f"{ref}-check")
-            trace.stages[entry.ref].max_jumps = self._entries
+            self._change(entry.ref, max_jumps=self._entries)
         trace.rounds = self._entries * self._most
         left, inside = self._grown(lambda: body(begin[_VALUE]))
         if not inside:
@@ -109,7 +111,7 @@ class _Traced:
         repeats = self._kind == "repeat_until"
         given = (begin, left, repeats, self._text if repeats else None, answer, begin.ref, self._most, Own(_OVER))
         end = trace.add(_end, given, {}, [*map(Promise, self._last(inside))], ref)
-        trace.stages[ref].max_jumps = self._entries * self._most
+        self._change(ref, max_jumps=self._entries * self._most)
         trace.loops.append(Loop(ref, frozenset(inside | checks | {begin.ref, entry.ref})))
         return end
 
@@ -129,11 +131,16 @@ class _Traced:
     def _enclose(self, refs: set[str], begin: Promise, entry: Promise) -> None:
         """Stages of the loop wait for its entry and for each other only, or a jump could not begin them anew; what they
         wait for elsewhere, the loop waits for."""
-        first = self._trace.stages[begin.ref]
-        for stage in (self._trace.stages[ref] for ref in self._trace.stages if ref in refs):
-            outside = [one for one in stage.requires if one not in refs and one not in (begin.ref, entry.ref)]
-            first.requires = list(dict.fromkeys([*first.requires, *outside]))
-            stage.requires = [one for one in stage.requires if one in refs] or [entry.ref]
+        stages = self._trace.stages
+        for ref in [one for one in stages if one in refs]:
+            requires = stages[ref].requires
+            outside = [one for one in requires if one not in refs and one not in (begin.ref, entry.ref)]
+            self._change(begin.ref, requires=list(dict.fromkeys([*stages[begin.ref].requires, *outside])))
+            self._change(ref, requires=[one for one in requires if one in refs] or [entry.ref])
+
+    def _change(self, ref: str, **what: Any) -> None:
+        stages = self._trace.stages
+        stages[ref] = replace(stages[ref], **what)
 
     def _last(self, refs: set[str]) -> list[str]:
         """The stages of the loop that none of its others waits for."""

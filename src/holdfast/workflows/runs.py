@@ -35,10 +35,10 @@ class Blueprints:
     def has(self, id: str) -> bool:
         return id in self._known
 
-    def made_from(self, document: Mapping[str, Any]) -> Blueprint:
+    def made_from(self, document: Mapping[str, Any], form: str | None = None) -> Blueprint:
         """The blueprint of a definition, the one that is here already if there is one. It is not added: whoever stores
-        it does that."""
-        form = repr(document)  # of what JSON holds, each value has a word of its own
+        it does that. `form` tells the definition from every other one, for who knows it already."""
+        form = form or repr(document)  # of what JSON holds, each value has a word of its own
         made = self._made.get(form)
         if made is None:
             text = to_json(dict(document))

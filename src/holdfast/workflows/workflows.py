@@ -263,7 +263,7 @@ class Workflows(Operating):
             found = self._known(workflow)
             workflow = found if isinstance(found, WorkflowFunction) else found(*args, **kwargs)
         if isinstance(workflow, WorkflowFunction) and not args and not kwargs:
-            return guarantees_of(self._blueprints.made_from(workflow.sketch()[0]))
+            return guarantees_of(self._blueprints.made_from(*workflow.sketch()[:2]))
         return guarantees_of(self.wanted(workflow, args, kwargs).blueprint)
 
     def keep(self, workflow: Workflow) -> WorkflowRun:
@@ -351,8 +351,8 @@ class Workflows(Operating):
             return self._wanted_model(workflow, workflow.idempotency_key if key is None else key)
         if not isinstance(workflow, WorkflowFunction):
             raise _not_a_workflow(workflow)
-        document, inputs, trace = workflow.trace(args, dict(kwargs))
-        self.register(*(stage.task for stage in trace.stages.values()))
+        graph, inputs, trace = workflow.trace(args, dict(kwargs))
+        self.register(*graph.tasks)
         for called in trace.workflows.values():
             self.add(called)
         about: dict[str, Any] = {CONFIG_OF: self.drifting.remember(), **_origin()}
@@ -360,7 +360,7 @@ class Workflows(Operating):
         if code is not None:
             about["code_version"] = code
         return Wanted(
-            blueprint=self._blueprints.made_from(document),
+            blueprint=self._blueprints.made_from(graph.document, graph.form),
             inputs=to_json(inputs),
             key=key,
             about=to_json(about),

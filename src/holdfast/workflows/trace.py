@@ -1,0 +1,184 @@
+"""What the body of a workflow has called: the stages of its graph, in the order of the calls.
+
+A body is run for every workflow that starts, and mostly calls what it has called before. So the stages that its calls
+have made are kept, and found again by what was called; the same stages in the same order are the same graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from holdfast.errors import WorkflowDefinitionError
+from holdfast.workflows.binding import Binding, Promise, bind, sources
+
+if TYPE_CHECKING:
+    from holdfast.workflows.functions import TaskFunction, WorkflowFunction
+
+MOST_STAGES: Final = 1000
+MOST_GRAPHS: Final = 64
+"""How many stages and graphs of one body are known again."""
+_PLAIN: Final = (str, int, float, timedelta, type(None))
+_CONSTANT: Final = frozenset({str, int, bool, timedelta, type(None)})
+_KEY: Final = frozenset({str, int})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedStage:
+    """A call of a task in the body of a workflow."""
+
+    ref: str
+    task: TaskFunction[Any, Any]
+    args: list[Binding]
+    kwargs: dict[str, Binding]
+    requires: list[str]
+    promise: Promise
+    max_jumps: int | None = None
+
+
+class Loop(NamedTuple):
+    """Stages that are run again and again, and the one that ends that."""
+
+    end: str
+    inside: frozenset[str]
+
+
+class Graph(NamedTuple):
+    """What a body has called, as a document. `form` tells it from every other one."""
+
+    document: dict[str, Any]
+    form: str
+    tasks: Sequence[TaskFunction[Any, Any]]
+
+
+class Traces:
+    """The stages and graphs that the body of one workflow has had so far."""
+
+    def __init__(self) -> None:
+        self.stages: dict[Hashable, TracedStage] = {}
+        self.graphs: dict[Hashable, Graph] = {}
+
+    def stage(self, key: Hashable, made: TracedStage) -> TracedStage:
+        """The same stage, known from now on; with no key it is not."""
+        return made if key is None else _kept(self.stages, key, made, MOST_STAGES)
+
+    def graph(self, trace: Trace, returned: Any, make: Callable[[], dict[str, Any]]) -> Graph:
+        """The graph of a body that has returned this; it is made if there was none like it."""
+        word = trace.word(returned)
+        key = None if word is None or trace.loops else (word, frozenset(trace.patches), *trace.stages.values())
+        found = self.graphs.get(key)
+        if found is None:
+            document, tasks = make(), dict.fromkeys(one.task for one in trace.stages.values())
+            found = Graph(document, repr(document), tuple(tasks))  # of what JSON holds, each value has its own word
+            if key is not None:
+                _kept(self.graphs, key, found, MOST_GRAPHS)
+        return found
+
+
+@dataclass(slots=True)
+class Trace:
+    """The calls of tasks that the body of a workflow has made."""
+
+    inputs: dict[int, str]
+    before: Traces
+    """What earlier runs of the body have called."""
+    stages: dict[str, TracedStage] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
+    """How many stages have been named after a task."""
+    workflows: dict[str, WorkflowFunction[Any, Any]] = field(default_factory=dict)
+    """The workflows that it has called."""
+    patches: set[str] = field(default_factory=set)
+    loops: list[Loop] = field(default_factory=list)
+    rounds: int = 1
+    """How often what is called here may be run, by the loops around it."""
+
+    def add(self, task: TaskFunction[Any, Any], args: Any, kwargs: Any, after: Any, ref: str | None) -> Promise:
+        if task.refuses_early and all(isinstance(one, _PLAIN) for one in (*args, *kwargs.values())):
+            task.function(*args, **kwargs)
+        waits = [_ref(one) for one in ([after] if isinstance(after, Promise) else after)] if after != () else ()
+        number = 0
+        if ref is None:
+            ref, number = self._free(task.stem)
+        elif ref in self.stages:
+            raise WorkflowDefinitionError("duplicate_ref", f"there are two stages {ref!r}", (ref,))
+        key = self._key(ref, task, args, kwargs, waits)
+        stage = self.before.stages.get(key)
+        if stage is None:
+            stage = self.before.stage(key, self._stage(ref, task, args, kwargs, waits))
+        if number:
+            self.names[task.stem] = number
+        self.stages[ref] = stage
+        return stage.promise
+
+    def _stage(
+        self, ref: str, task: TaskFunction[Any, Any], args: Any, kwargs: Mapping[str, Any], waits: Sequence[str]
+    ) -> TracedStage:
+        given = [bind(value, self.inputs) for value in args]
+        named = {key: bind(value, self.inputs) for key, value in kwargs.items()}
+        needs = [name for binding in (*given, *named.values()) for name in sources(binding)]
+        return TracedStage(ref, task, given, named, list(dict.fromkeys((*needs, *waits))), Promise(ref))
+
+    def _key(
+        self, ref: str, task: TaskFunction[Any, Any], args: Any, kwargs: Mapping[str, Any], waits: Sequence[str]
+    ) -> Hashable:
+        """Tells this call from every other one; None of one that is not worth to be known again."""
+        key: list[Any] = [ref, task, *waits, *kwargs]
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            word = self.word(value)
+            if word is None:
+                return None
+            key.append(word)
+        if kwargs or waits:
+            key.append(len(kwargs))
+        return tuple(key)
+
+    def word(self, value: Any) -> tuple[Any, ...] | None:
+        """Tells what a value is bound to from everything else; None of one that there is no short word for."""
+        kind = type(value)
+        if kind is Promise:
+            path = value.path
+            return ("out", value.ref, *path) if not path or _KEY.issuperset(map(type, path)) else None
+        if kind in _CONSTANT:
+            return kind, value  # else 1 and True would be the same
+        if kind is float:
+            return kind, repr(value)  # and so would 0.0 and -0.0
+        name = self.inputs.get(id(value))
+        if name is not None:
+            return "in", name
+        if kind is list or kind is tuple:
+            return self._words("list", value)
+        if kind is dict and all(type(key) is str for key in value):
+            return self._words("dict", value.values(), *value)
+        return None
+
+    def _words(self, kind: str, values: Any, *names: str) -> tuple[Any, ...] | None:
+        words = [self.word(one) for one in values]
+        return None if None in words else (kind, *names, *words)
+
+    def free(self, name: str) -> str:
+        """A name for a stage, which no other has: this one, or with a number."""
+        ref, self.names[name] = self._free(name)
+        return ref
+
+    def _free(self, name: str) -> tuple[str, int]:
+        number = self.names.get(name, 0)
+        while True:
+            number += 1
+            ref = name if number == 1 else f"{name}-{number}"
+            if ref not in self.stages:
+                return ref, number
+
+
+def _ref(one: Any) -> str:
+    if not isinstance(one, Promise):
+        raise WorkflowDefinitionError("bad_arguments", f"after= takes what tasks returned, got {one!r}")
+    return one.ref
+
+
+def _kept(known: dict[Hashable, Any], key: Hashable, value: Any, most: int) -> Any:
+    if len(known) >= most:
+        known.clear()
+    known[key] = value
+    return value

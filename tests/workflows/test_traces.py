@@ -1,0 +1,125 @@
+"""The body of a workflow is run for each start, and what it has called before is known again: only that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.errors import WorkflowDefinitionError
+from holdfast.workflows import trace as traces
+from holdfast.workflows.functions import task, workflow
+from holdfast.workflows.loops import repeat_until
+from holdfast.workflows.patches import patched
+
+
+@task
+def show(value: Any = None, *, more: Any = None) -> Any:
+    return [value, more]
+
+
+@task
+def other(value: Any = None) -> Any:
+    return value
+
+
+def form_of(body: Callable[..., Any], *args: Any) -> str:
+    """What the graph is when nothing was called before."""
+    return workflow(body).trace(args, {})[0].form
+
+
+def test_the_same_calls_are_the_same_graph() -> None:
+    @workflow
+    def twice(n: int) -> Any:
+        return show(show(n), more=[{"n": n, "at": 1.5}])
+
+    assert twice.trace((1,), {})[0] is twice.trace((2,), {})[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (1, True), (0, False), (0, None), (1, 1.0), (0.0, -0.0), ("1", 1), ([1], [True]), ({"a": 1}, {"a": True}),
+        ({"a": 1}, {"b": 1}), ([1, 2], [[1, 2]]), (["a"], {"a": "a"}), (timedelta(seconds=1), timedelta(seconds=2)),
+        ("out", ["out"]), ((1, 2), (2, 1)),
+    ],
+)  # fmt: skip
+def test_calls_with_other_constants_are_other_graphs(one: Any, two: Any) -> None:
+    given: list[Any] = []
+
+    def body() -> Any:
+        return show(given[-1])
+
+    made, forms = workflow(body), []
+    for value in (one, two, one):
+        given.append(value)
+        forms.append(made.trace((), {})[0].form)
+        assert forms[-1] == form_of(body)
+    assert forms[0] == forms[2] != forms[1]
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        (lambda n: show(n), lambda n: show(1), lambda n: show("n"), lambda n: show(more=n), lambda n: other(n)),
+        (lambda n: show(show()[0]), lambda n: show(show()["0"]), lambda n: show(show()[0][0]), lambda n: show(show())),
+        (lambda n: show(show()[1]), lambda n: show(show()[True])),
+        (lambda n: [show(), other(after=show())], lambda n: [show(), other(show())], lambda n: [other(), show()]),
+        (lambda n: show(n), lambda n: [show(n)], lambda n: [show(n), 1], lambda n: {"n": show(n)}),
+        (lambda n: show(n, ref="a"), lambda n: show(n, ref="b"), lambda n: show(n)),
+        (lambda n: show() if patched("new") else None, lambda n: show()),
+        (lambda n: repeat_until(other, "value > 1", n), lambda n: repeat_until(other, "value > 2", n)),
+        (lambda n: repeat_until(other, "value > 1", n, max_rounds=2), lambda n: repeat_until(other, "value > 1", n)),
+    ],
+)  # fmt: skip
+def test_bodies_that_call_differently_have_different_graphs(bodies: tuple[Callable[[Any], Any], ...]) -> None:
+    turn = [0]
+
+    def body(n: Any) -> Any:
+        return bodies[turn[-1]](n)
+
+    made, forms = workflow(body), dict[int, str]()
+    for _ in range(2):
+        for number in range(len(bodies)):
+            turn.append(number)
+            forms[number] = made.trace((5,), {})[0].form
+            assert forms[number] == form_of(body, 5)
+    assert len(set(forms.values())) == len(bodies)
+
+
+def test_what_was_refused_before_is_refused_again() -> None:
+    @workflow
+    def cannot(n: int) -> Any:
+        return [show(n, ref="a"), show(n, ref="a")]
+
+    for _ in range(2):
+        with pytest.raises(WorkflowDefinitionError, match="two stages 'a'"):
+            cannot.trace((1,), {})
+
+
+def test_a_call_that_is_refused_takes_no_name() -> None:
+    @workflow
+    def tries() -> Any:
+        try:
+            show(object())
+        except TypeError:
+            return show(1)
+
+    for _ in range(2):
+        assert list(tries.trace((), {})[2].stages) == ["show"]
+
+
+def test_no_more_is_kept_than_the_last_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "MOST_STAGES", 5)
+    monkeypatch.setattr(traces, "MOST_GRAPHS", 3)
+
+    def body(n: int) -> Any:
+        return [show(int(n)), show(int(n) + 1)]
+
+    made = workflow(body)
+    for number in range(20):
+        assert made.trace((number,), {})[0].form == form_of(body, number)
+    assert len(made._traces.stages) <= 5
+    assert len(made._traces.graphs) <= 3
