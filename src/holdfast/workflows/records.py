@@ -238,7 +238,7 @@ ITEM: Final = Kind(
 )
 DEFINITION: Final = Kind("workflow_definition", DefinitionRecord)
 SIGNAL: Final = Kind("workflow_signal", SignalRecord, indexes=(Index(("workflow",), "id"),))
-EVENT: Final = Kind("workflow_event", EventRecord, indexes=(Index((), "at"),), within="workflow")
+EVENT: Final = Kind("workflow_event", EventRecord, within="workflow")
 WORKER: Final = Kind("worker", WorkerRecord, indexes=(Index((), "due_at"),))
 SERVING: Final = Kind("workflow_serving", ServingRecord)
 MESSAGE: Final = Kind(
