@@ -48,6 +48,17 @@ def test_construction_touches_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_the_log_is_copied_into_the_file_before_it_gets_long(tmp_path: Path) -> None:
+    store = SqlStore(url_of(tmp_path), durable=False)
+    sizes = []
+    for at in range(12):
+        fill(store, [item(f"{at}-{n}", body="x" * 4000) for n in range(1000)])
+        sizes.append((tmp_path / "store.db-wal").stat().st_size)
+    assert 15_000_000 < max(sizes) < 22_000_000  # 4000 pages, and what a single commit adds
+    assert (tmp_path / "store.db").stat().st_size > 20_000_000
+    store.close()
+
+
 def test_several_processes_make_and_use_one_new_file(tmp_path: Path) -> None:
     processes = [other_process(url_of(tmp_path), f"p{at}", 20) for at in range(4)]
     assert [process.wait() for process in processes] == [0] * 4
