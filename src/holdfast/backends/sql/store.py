@@ -231,11 +231,10 @@ class SqlStore:
         steps: list[Step] = []
         last: Write | None = None
         rows: list[Any] = []
-        kind: Kind[Any] | None = None
+        plans: Plans | None = None
         for change in changes:
-            if change.kind is not kind:
-                kind = change.kind
-                plans = self._known.get(kind.name) or self._plans(kind)
+            if plans is None or change.kind is not plans.kind:
+                plans = self._known.get(change.kind.name) or self._plans(change.kind)
             if isinstance(change, Swap):
                 write, row = swap_step(plans, change.old, change.new)  # type: ignore[arg-type]  # NamedTuples
             elif isinstance(change, Insert):
