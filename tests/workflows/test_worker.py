@@ -161,29 +161,51 @@ def test_a_start_wakes_an_idle_worker_at_once(flows: Workflows) -> None:
     assert worker.stop(PATIENCE_S)
 
 
-def test_an_idle_worker_asks_at_most_once_a_second_and_has_no_row(flows: Workflows, store: Store) -> None:
+def test_an_idle_worker_asks_at_most_once_a_second_and_has_no_row(store: Store, clock: ManualClock) -> None:
     counted = Counting(store)
-    quiet = Workflows(counted)
+    quiet = Workflows(counted, clock=clock)
     quiet.register(fine)
     quiet.schedule("rare", single, cron="@yearly")
-    worker = quiet.worker(ttl_s=0.2, beat_s=0.05)
+    worker = quiet.worker()
     shift = worker._shift
     assert quiet.start(single)
     worker.run_once()
-    clock, seconds = SYSTEM_CLOCK.monotonic(), 0.0
     shift.look(woken=True)
-    counted.calls.clear()
-    while seconds < 120:  # what it would do in two minutes, without waiting for them
+    asked: list[tuple[float, int]] = []
+    seconds = 0.0
+    while seconds < 200:  # at first it looks more often
+        counted.calls.clear()
         wait = shift.look()
         assert wait > 0
+        asked.append((seconds, counted.calls.total()))
+        clock.advance(wait)
         seconds += wait
-        shift._beat_at -= wait
-        shift._claim_at -= wait
-        shift._recover_at -= wait
-        shift._tick_at -= wait
-    assert SYSTEM_CLOCK.monotonic() - clock < 60
-    assert counted.calls.total() <= seconds, counted.calls
+    for began, _ in asked:
+        if began >= 3:
+            assert sum(number for at, number in asked if began <= at < began + 10) <= 10, asked
     assert store.page(WORKER) == []
+    worker.close()
+
+
+@pytest.mark.parametrize("later", [0.0, 0.1, 0.3, 0.7])
+def test_a_worker_with_nothing_to_do_takes_its_row_away_when_it_may_and_not_some_looks_later(
+    store: Store, clock: ManualClock, later: float
+) -> None:
+    worker = Workflows(store, clock=clock).worker(ttl_s=3.0, beat_s=0.5)
+    shift, seconds = worker._shift, 0.0
+    shift.look(woken=True)
+    while seconds < later:  # less and less often
+        wait = shift.look()
+        clock.advance(wait)
+        seconds += wait
+    with shift.at_hand.reserved():  # it has something to do
+        assert shift._renew()
+        wait, seconds = shift.look(), 0.0
+    while store.page(WORKER):
+        clock.advance(wait)
+        seconds += wait
+        wait = shift.look()
+    assert 1.5 <= seconds <= 2.0
     worker.close()
 
 

@@ -40,6 +40,7 @@ from holdfast.workflows.readying import Readying
 from holdfast.workflows.records import ITEM, WAITING, ItemRecord, WorkflowRecord
 from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.reporting import Reporter
+from holdfast.workflows.rounds import Rounds
 from holdfast.workflows.runs import Blueprints, Runs
 from holdfast.workflows.serving import Serving, tidy
 from holdfast.workflows.settling import WAKE, Settling
@@ -49,8 +50,6 @@ from holdfast.workflows.ticking import Ticking
 from holdfast.workflows.transactions import SessionsOf, Transactions
 from holdfast.workflows.worker_limits import WorkerLimits
 
-RECOVER_S: Final = 60.0
-"""How often to look for items whose owner has no row, and for workflows that lack one."""
 PRUNE_S: Final = 3600.0
 """How often to look for workflows that are old enough to go."""
 LONG_S: Final = 1.0
@@ -97,7 +96,6 @@ class Shift:
         clock: Clock,
         crew: Crew,
     ) -> None:
-        self._recover = recover
         self._poll_s = configs.handler.poll_frequency_ms / 1000
         self._circuits = WorkflowCircuitFactory(configs.resilience, clock=clock)
         self._store = store
@@ -121,6 +119,7 @@ class Shift:
         self._clock = clock
         self._runs = Runs(store, blueprints, strict=configs.engine.merge_strict)
         self.presence = Presence(store, beat_s=beat_s, ttl_s=ttl_s, clock=clock)
+        self._rounds = Rounds(self.presence.adopt_orphans, recover, self._start_waiting, self._tidy)
         readying = Readying(
             store, tasks, registry, finalizers, self.presence, child=child, isolation=isolation, usual=configs.usual,
             clock=clock,
@@ -161,7 +160,7 @@ class Shift:
         """What a task raised to end the program."""
         self._trouble: Exception | None = None
         self._in_doubt = False
-        self._beat_at = self._claim_at = self._tick_at = self._recover_at = self._prune_at = float("-inf")
+        self._beat_at = self._claim_at = self._tick_at = self._prune_at = float("-inf")
         self._looked_at = float("-inf")
         self._busy_at = self._clock.monotonic()
         self._pause_s = self._poll_s
@@ -204,10 +203,15 @@ class Shift:
         if self.at_hand.busy:
             return min(self._beat_s, due_in)
         wait = min(self._pause_s, due_in)
-        if self.presence.is_shown:
-            wait = min(wait, self._ttl_s / 2)
+        if self.presence.is_shown:  # it leaves as soon as it may, and not some looks later
+            wait = min(wait, max(0.001, self._leaves_at - at, self._beat_at - at))
         # Somebody else has work; if he is killed, nothing else will tell.
         return min(wait, LONG_S) if self.presence.others else wait
+
+    @property
+    def _leaves_at(self) -> float:
+        """When we take our row away, if nothing comes."""
+        return self._busy_at + self._ttl_s / 2
 
     def do_due(self) -> int:
         """Do what is due, and what follows from it, in this moment; how many items were taken. Raises StoreError."""
@@ -302,20 +306,24 @@ class Shift:
                 self._cut_lost(at)
                 if self._finalizers.has_local:
                     self._find_lost()  # others hand on to us what only we can call
-        elif self.presence.is_shown and at - self._busy_at >= self._ttl_s / 2:
+        elif self.presence.is_shown and at >= self._leaves_at:
             with self._settling.writing:  # or something might just become ours
                 if not self.at_hand.busy:
                     self.presence.leave()
-        freed = self.presence.bury()
-        if at >= self._recover_at:
-            self._recover_at = at + RECOVER_S
-            freed += self.presence.adopt_orphans() + self._recover()
-            for (pipeline,) in self._store.tally(WAITING, ("pipeline",)):
-                freed += start_waiting(self._store, self._runs.blueprints, pipeline)
-            self._finalizers.forget_settled()
-            tidy(self._store)
+        freed = self.presence.bury() + self._rounds.do_due(at)
         self._prune(at)
         return freed > 0
+
+    def _start_waiting(self) -> int:
+        """Workflows that wait for room in their pipeline which nobody has told them of."""
+        found = self._store.tally(WAITING, ("pipeline",))
+        return sum(start_waiting(self._store, self._runs.blueprints, pipeline) for (pipeline,) in found)
+
+    def _tidy(self) -> int:
+        """What is left of workers that are gone, here and in the store."""
+        self._finalizers.forget_settled()
+        tidy(self._store)
+        return 0
 
     def _prune(self, at: float) -> None:
         """Delete what ended long ago, a few at a time."""
