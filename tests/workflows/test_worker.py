@@ -281,6 +281,8 @@ def _freeze(process: subprocess.Popen[bytes], url: str) -> None:
     """Stop a process, but not in the middle of a transaction of SQLite's, which would hold up everybody."""
     while True:
         process.send_signal(signal.SIGSTOP)
+        _, status = os.waitpid(process.pid, os.WUNTRACED)  # on a busy machine it goes on for a moment
+        assert os.WIFSTOPPED(status)
         if not url.startswith("sqlite"):
             return
         mine = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0.2, isolation_level=None)
