@@ -28,7 +28,7 @@ def complete(step: Advance, stage: StageState, status: WorkflowStatus) -> None:
         stage.activated = step.judge.branches(stage)
     if plan.limit_s is not None:
         step.dropped.add(plan.ref)
-    step.note("stage_ended", plan.ref, status=status._value_)
+    step.events.append({"type": "stage_ended", "stage": plan.ref, "status": status._value_})
     step.close(stage)
     if plan.cancel_region and status in CONTINUABLE:
         gates.clear_region(step, stage)

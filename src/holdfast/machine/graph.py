@@ -172,17 +172,18 @@ def edge_of(upstream: UpstreamLike, ref_id: str) -> Edge:
 
 def phase_of(join: JoinType, threshold: int, edges: Edges, fired: int = 0) -> tuple[PredicatePhase, str]:
     """Whether a stage with these edges may start (again), and why; `fired` is how often it has already."""
-    if edges.total == 0:
+    total, open, halted, dead = edges
+    if total == 0:
         ready = fired == 0
         return (PredicatePhase.READY, "nothing comes before it") if ready else (PredicatePhase.NOT_READY, "has begun")
-    if edges.live <= 0:
+    if total <= dead:
         return PredicatePhase.PRUNE, "no branch leads to it"
     wanted = threshold if join is JoinType.N_OF_M and threshold > 0 else None
-    if join in (JoinType.AND, JoinType.OR) or (join is JoinType.N_OF_M and wanted is None):
-        if edges.halted:
-            return PredicatePhase.SKIP, f"{_stages(edges.halted)} before it failed or {_were(edges.halted)} stopped"
-        if edges.active:
-            return PredicatePhase.NOT_READY, _not_ended(edges.active)
+    if join is JoinType.AND or join is JoinType.OR or (join is JoinType.N_OF_M and wanted is None):
+        if halted:
+            return PredicatePhase.SKIP, f"{_stages(halted)} before it failed or {_were(halted)} stopped"
+        if active := total - dead - open:
+            return PredicatePhase.NOT_READY, _not_ended(active)
         return _once(fired, "all stages before it are done")
     if join is JoinType.MULTI_MERGE:
         if edges.open > fired:

@@ -296,7 +296,7 @@ class Advance:
         stage.status = moved("stage", stage.status, S.RUNNING, plan.ref)
         stage.started_at, stage.reason = self.now, None
         self.changed[plan.ref] = stage
-        self.note("stage_started", plan.ref)
+        self.events.append({"type": "stage_started", "stage": plan.ref})
         if plan.watched_by or plan.peers:
             gates.announce(self, stage)
         if not plan.children or not self._begin_children(stage, Owner.STAGE_BEFORE, Part.BEFORE):
@@ -456,8 +456,11 @@ class Advance:
             task.status = S.RUNNING
         task.status = moved("task", task.status, status)
         task.ended_at = self.now
-        told = {} if status in SUCCESSFUL else _told(task.error)
-        self.note("task_ended", stage.plan.ref, task=stage.at, status=status._value_, attempt=task.attempt, **told)
+        ended = {
+            "type": "task_ended", "stage": stage.plan.ref, "task": stage.at, "status": status._value_,
+            "attempt": task.attempt,
+        }  # fmt: skip
+        self.events.append(ended if status in SUCCESSFUL else ended | _told(task.error))
 
     def _begin_children(self, stage: StageState, owner: Owner, part: Part) -> bool:
         refs = stage.plan.children.get(owner, ())

@@ -32,6 +32,8 @@ class StageExtras(NamedTuple):
     """For each stage after it, what activates it."""
     enabled: bool | Expression
     manual_skip: bool
+    is_wanted: bool
+    """Whatever the data says."""
     tasks: tuple[Mapping[str, Any], ...]
     instances: Mapping[str, Any] | None
     """How many times it is run side by side."""
@@ -151,13 +153,15 @@ class _Kin:
 
 def _extras(stage: Mapping[str, Any]) -> StageExtras:
     enabled, args, kwargs = stage.get("enabled", True), stage.get("args", []), stage.get("kwargs", {})
+    manual_skip = bool(stage.get("manual_skip", False))
     return StageExtras(
         args=args,
         kwargs=kwargs,
         sources=tuple({ref: None for binding in (*args, *kwargs.values()) for ref in sources(binding)}),
         conditions={ref: Expression.parse(text) for ref, text in stage.get("conditions", {}).items()},
         enabled=Expression.parse(enabled) if isinstance(enabled, str) else bool(enabled),
-        manual_skip=bool(stage.get("manual_skip", False)),
+        manual_skip=manual_skip,
+        is_wanted=bool(enabled) and not isinstance(enabled, str) and not manual_skip,
         tasks=tuple(stage.get("tasks", ())),
         instances=stage.get("instances"),
         reducers=stage.get("reducers", {}),

@@ -149,9 +149,8 @@ class Preparing:
         taken = {item.type: -1}  # the one that is settled makes room
         for one in kept:
             taken[one.type] = taken.get(one.type, 0) + 1
-        for number, work in enumerate(works):
-            ref, at, delay = work.ref, work.at, work.delay
-            type = "" if work.waits else run.blueprint.plan.stages[ref].tasks[at].type
+        for number, (ref, at, delay, costs, waits, what) in enumerate(works):
+            type = "" if waits else run.blueprint.plan.stages[ref].tasks[at].type
             had = taken.get(type, 0)
             mine = not held and delay is not None and delay <= 0 and rooms[type] > had
             due = None if mine or delay is None else now + round(delay * 1e6)
@@ -160,9 +159,9 @@ class Preparing:
             again = number == 0 and ref == item.ref and at == item.at
             next = ITEM.make((
                 item.id if number == 0 else new_record_id(now), item.version + 1 if number == 0 else 1,
-                None if held else due, item.queue, item.priority, work.kind, type, rooms.owner if mine else None,
-                item.workflow, ref, run.stage(ref).incarnation, at, item.attempt + work.costs if again else 1, 0,
-                due if held else None, item.code,
+                None if held else due, item.queue, item.priority, what if waits else "run", type,
+                rooms.owner if mine else None, item.workflow, ref, run.stage(ref).incarnation, at,
+                item.attempt + costs if again else 1, 0, due if held else None, item.code,
             ))  # fmt: skip
             changes.append(Swap(ITEM, item, next) if number == 0 else Insert(ITEM, next))
             if mine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -270,20 +271,25 @@ def stage_text(stage: StageState) -> str:
     # Words of an enumeration are texts to JSON, too.
     more = _more_of(stage)
     if not any(more):
-        total, open, halted, dead = stage.edges
-        tasks = [
-            f'["{t.status}",{t.attempt},{_NULL if t.started_at is None else t.started_at},'
-            f"{_NULL if t.ended_at is None else t.ended_at},{_NULL if t.error is None else plain_to_json(t.error)}]"
-            for t in stage.tasks
-        ]
-        return (
-            f'{{"v":1,"part":"{stage.part}","at":{stage.at},"edges":[{total},{open},{halted},{dead}],'
-            f'"fired":{stage.fired},"tasks":[{",".join(tasks)}]}}'
-        )
+        tasks = []
+        for task in stage.tasks:
+            began, ended, error = task.started_at, task.ended_at, task.error
+            tasks.append(
+                f'["{task.status._value_}",{task.attempt},{_NULL if began is None else began},'
+                f"{_NULL if ended is None else ended},{_NULL if error is None else plain_to_json(error)}]"
+            )
+        return f"{_head(stage.part, stage.at, stage.edges, stage.fired)}{','.join(tasks)}]}}"
     state: dict[str, Any] = {"v": 1, "part": stage.part, "at": stage.at, "edges": stage.edges, "fired": stage.fired}
     state["tasks"] = [[t.status, t.attempt, t.started_at, t.ended_at, t.error] for t in stage.tasks]
     state |= {name: value for name, value in zip(_MORE, more, strict=True) if value}
     return plain_to_json(state)
+
+
+@lru_cache(maxsize=1024)
+def _head(part: Part, at: int, edges: Edges, fired: int) -> str:
+    """How the text begins, which is the same for most stages."""
+    total, open, halted, dead = edges
+    return f'{{"v":1,"part":"{part}","at":{at},"edges":[{total},{open},{halted},{dead}],"fired":{fired},"tasks":['
 
 
 def stage_state(plan: StagePlan, record: StageRecord) -> StageState:

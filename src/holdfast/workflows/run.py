@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.machine.graph import SkipCause
 from holdfast.machine.instances import base_of
 from holdfast.machine.run import Advance, Cleanup, Missing, StageState
 from holdfast.store.codec import from_json, plain_to_json
@@ -61,6 +62,7 @@ class Run:
 
     @property
     def judge(self) -> DataJudge:
+        """Who answers the machine; a run asks him where the definition alone does not tell."""
         return DataJudge(self.blueprint, self._given, self._found, strict=self._strict)
 
     @property
@@ -102,7 +104,16 @@ class Run:
 
     def advance(self, now: int) -> Advance:
         """A step of the machine over the states that are here."""
-        return Advance(self.blueprint.plan, self.state, self._stages, now, self.judge)
+        return Advance(self.blueprint.plan, self.state, self._stages, now, self)
+
+    def branches(self, stage: StageState) -> list[str] | None:
+        return self.judge.branches(stage)
+
+    def skips(self, stage: StageState) -> SkipCause | None:
+        return None if self.blueprint.extras[stage.plan.ref].is_wanted else self.judge.skips(stage)
+
+    def instances(self, stage: StageState) -> Sequence[Any]:
+        return self.judge.instances(stage)
 
     def lacks(self, refs: Iterable[str]) -> list[str]:
         return [ref for ref in refs if ref not in self._stages]
