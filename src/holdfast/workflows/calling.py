@@ -24,7 +24,7 @@ from holdfast.core.context import (
 )
 from holdfast.core.deadline import Deadline
 from holdfast.core.redact import redact
-from holdfast.errors import ConfigurationError, GuardRejected, TaskError, TaskTimeoutError
+from holdfast.errors import ConfigurationError, GuardRejected, TaskTimeoutError
 from holdfast.letters.capture import IDEMPOTENCY_KEY
 from holdfast.machine.children import spawn
 from holdfast.machine.jump import jump
@@ -34,23 +34,24 @@ from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import micros, plain
 from holdfast.store.ids import new_record_id
 from holdfast.telemetry.causation import CAUSATION
-from holdfast.workflows.children import Offspring, SubWorkflow
+from holdfast.workflows.children import Offspring, SubWorkflow, offspring
 from holdfast.workflows.effects import Effect
 from holdfast.workflows.execution import ExecutionResult
 from holdfast.workflows.faults import Fault, Judgement
-from holdfast.workflows.preparing import Settlement
+from holdfast.workflows.preparing import Settlement, Settles, Success
 from holdfast.workflows.records import ItemRecord
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.task_call import TaskCall
 
 if TYPE_CHECKING:
+    from holdfast.workflows.beginning import Wanted
     from holdfast.workflows.finalizers import FinalizerRegistry
+    from holdfast.workflows.presence import Presence
+    from holdfast.workflows.run import Run
 
 USUAL: Final = Retry(attempts=10, base=1.0, cap=60.0, jitter=Jitter.PROPORTIONAL)
 """How a task is tried again that has no policy, where no configuration says otherwise."""
 Judge = Callable[[BaseException], Judgement]
-Breed = Callable[[SubWorkflow, str], Offspring]
-"""Makes a workflow ready that a task asks for, under the key of the task."""
 REFUSED_S: Final = 1.0
 """When to come back after a refusal that does not say when."""
 
@@ -90,26 +91,37 @@ class TaskContext:
 class Marks(ContextSource):
     """What a call knows of itself. What its task, and guards below, see of that is made when one of them asks."""
 
-    __slots__ = ("_about", "_task", "cause", "clock", "key")
+    __slots__ = ("_item", "_name", "_registry", "_run", "_task", "_worker", "clock", "key")
 
     operation_key = ""
     retry_domain = None
     clock: Clock
 
-    def __init__(self, item: ItemRecord, task: str, key: str, cause: str, *about: Any) -> None:
-        self._about = (item, task, about)
+    def __init__(
+        self, item: ItemRecord, task: str, key: str, run: Run, worker: str, registry: FinalizerRegistry
+    ) -> None:
+        self._item = item
+        self._name = task
+        self._run = run
+        self._worker = worker
+        self._registry = registry
         self._task: TaskContext | None = None
         self.key = key
-        self.cause = cause
+
+    @property
+    def cause(self) -> str:
+        """The id of what its workflow follows from."""
+        return self._run.cause
 
     @property
     def task(self) -> TaskContext:
         found = self._task
         if found is None:
-            item, task, (patches, worker, registry) = self._about
+            item = self._item
             found = self._task = TaskContext(
-                item.workflow, item.ref, task, item.attempt, self.key, patches, item.incarnation, worker, registry
-            )
+                item.workflow, item.ref, self._name, item.attempt, self.key, self._run.blueprint.patches,
+                item.incarnation, self._worker, self._registry,
+            )  # fmt: skip
         return found
 
     def context(self, deadline: Deadline) -> ResilienceContext:
@@ -162,45 +174,39 @@ class Doable(Protocol):
     def function(self) -> Callable[..., Any]: ...
 
 
-class Call:
-    """One call of a task, ready to be made in any thread or on any loop. `judge` says what exceptions mean, `usual` how
-    a task is tried again that has no policy."""
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What all calls of a worker have in common: what exceptions mean, how a task is tried again that has no policy,
+    what makes a workflow ready that a task asks for, the finalizers, and who runs it."""
 
+    judge: Judge
+    usual: Retry
+    child: Callable[[SubWorkflow], Wanted]
+    registry: FinalizerRegistry
+    presence: Presence
+
+
+class Call:
+    """One call of a task, ready to be made in any thread or on any loop."""
+
+    # Many wait at the same time, and Python's search for cycles looks at all that they hold.
     __slots__ = (
-        "_marks", "args", "began_at", "breed", "cause", "caused_by", "cut_at", "cut_by", "is_settled", "item", "judge",
-        "key", "kwargs", "task", "ticket", "turn", "usual",
+        "_place", "_run", "_worker", "args", "began_at", "cut_at", "cut_by", "idempotency_key", "is_settled", "item",
+        "key", "kwargs", "task", "ticket", "turn",
     )  # fmt: skip
 
     def __init__(
-        self,
-        item: ItemRecord,
-        task: Doable,
-        args: list[Any],
-        kwargs: dict[str, Any],
-        judge: Judge,
-        key: str,
-        patches: tuple[str, ...] = (),
-        usual: Retry = USUAL,
-        breed: Breed | None = None,
-        *,
-        worker: str = "",
-        registry: FinalizerRegistry | None = None,
-        cause: str | None = None,
-        caused_by: Mapping[str, str] | None = None,
+        self, item: ItemRecord, task: Doable, args: list[Any], kwargs: dict[str, Any], run: Run, place: Workplace
     ) -> None:
-        self.cause = item.workflow if cause is None else cause
-        """The id of what its workflow follows from."""
-        self.caused_by = caused_by
-        """The trace that its workflow was started in."""
-        self.usual = usual
         self.item = item
         self.key = (item.id, item.version)
         self.task = task
         self.args = args
         self.kwargs = kwargs
-        self.judge = judge
-        self.breed = breed or _barren
-        self._marks = Marks(item, task.name, key, self.cause, patches, worker, registry)
+        self.idempotency_key = run.key_of(item.ref, item.at)
+        self._run = run
+        self._place = place
+        self._worker = place.presence.id
         self.is_settled = False
         """Whether what follows from it is stored already, with what it wrote itself."""
         self.began_at = 0.0
@@ -217,7 +223,7 @@ class Call:
         if self.task.is_async:
 
             async def acall() -> Any:
-                self._marks.announce()
+                self._marks().announce()
                 began(self)
                 return self.bred(await function(*self.args, **self.kwargs))
 
@@ -226,24 +232,36 @@ class Call:
         def call() -> Any:
             if self.cut_by is not None:  # while it was put in the place of another one
                 raise CancelledError(self.cut_by)
-            self._marks.announce()
+            self._marks().announce()
             began(self)
             return self.bred(function(*self.args, **self.kwargs))
 
         return call
 
+    def _marks(self) -> Marks:
+        place = self._place
+        return Marks(self.item, self.task.name, self.idempotency_key, self._run, self._worker, place.registry)
+
     @property
     def context(self) -> TaskContext:
         """What the task is told of itself."""
-        return self._marks.task
+        return self._marks().task
 
     @property
-    def idempotency_key(self) -> str:
-        return self._marks.key
+    def cause(self) -> str:
+        """The id of what its workflow follows from."""
+        return self._run.cause
+
+    @property
+    def caused_by(self) -> Mapping[str, str]:
+        """The trace that its workflow was started in."""
+        return self._run.caused_by
 
     def bred(self, value: Any) -> Any:
         """The answer; a workflow that is asked for is made ready, where the time and errors of tasks are counted."""
-        return self.breed(value, self._marks.key) if isinstance(value, SubWorkflow) else value
+        if not isinstance(value, SubWorkflow):
+            return value
+        return offspring(value, self._place.child(value), self._run.record, self.item.ref, self.idempotency_key)
 
     def cut(self, reason: str, *, abandon: bool = False) -> None:
         """Ask it to stop, if it has begun and has not ended."""
@@ -264,7 +282,7 @@ class Call:
         """What the task has to say when it took too long; None: nothing."""
         return getattr(self.task, "on_timeout", None)
 
-    def ended(self, result: ExecutionResult) -> Settlement:
+    def ended(self, result: ExecutionResult) -> Settles:
         """What follows from how it ended."""
         settlement = self._ended(result)
         if not getattr(self.task, "paces_itself", False):
@@ -276,15 +294,15 @@ class Call:
                 task.started_at = step.now - round(result.run_s * 1e6)
             settlement.act(step)
 
-        return settlement._replace(act=act)
+        return Settlement(self.item, act)
 
-    def ended_well(self, answer: Any, run_s: float) -> Settlement:
+    def ended_well(self, answer: Any, run_s: float) -> Settles:
         """The same for a call that has answered."""
         if getattr(self.task, "paces_itself", False):
             return self.ended(ExecutionResult(True, answer, run_s=run_s))
         return self.returned(answer)
 
-    def _ended(self, result: ExecutionResult) -> Settlement:
+    def _ended(self, result: ExecutionResult) -> Settles:
         error = result.error
         if error is None:
             return self.returned(result.result)
@@ -303,13 +321,13 @@ class Call:
             return "it may, over all its calls"
         return "its type's limit" if self.task.timeout is None else f"{self.task.timeout:g} s"
 
-    def returned(self, value: Any) -> Settlement:
+    def returned(self, value: Any) -> Settles:
         try:
             return self.answered(value)
         except (TypeError, ValueError) as error:
             return self.failing(error)
 
-    def answered(self, value: Any) -> Settlement:
+    def answered(self, value: Any) -> Settles:
         """What follows from an answer. Raises TypeError or ValueError for one that is not JSON."""
         ref = self.item.ref
         if isinstance(value, Wait):
@@ -318,19 +336,19 @@ class Call:
             return Settlement(self.item, partial(_spawn, ref, value))
         if isinstance(value, TaskResult):
             pause_s: float | None = getattr(self.task, "pause_s", None)
-            return Settlement(self.item, partial(_settle_result, self.item, value, self.usual, pause_s))
-        left = {"result": plain(value, "result")}
-        return Settlement(self.item, partial(_succeed, ref, left))
+            usual = self._place.usual
+            return Settlement(self.item, partial(_settle_result, self.item, value, usual, pause_s))
+        return Success(self.item, {"result": plain(value, "result")})
 
-    def raised(self, error: Exception) -> Settlement:
+    def raised(self, error: Exception) -> Settles:
         """Try again, or give up."""
         item = self.item
         if isinstance(error, GuardRejected):  # it never ran: that costs no attempt
             delay = REFUSED_S if error.retry_after is None else error.retry_after
             return Settlement(item, _again(item.ref, delay, {}, error, costs=0))
-        policy = self.task.retry or self.usual
+        policy = self.task.retry or self._place.usual
         try:
-            judged = self.judge(error)
+            judged = self._place.judge(error)
             update = plain(judged.context_update or {}, "context_update")
         except Exception as worse:  # a predicate of the user's, or what is not JSON
             return self.failing(worse)
@@ -348,17 +366,9 @@ class Call:
             return False
         return judged.fault is Fault.TRANSIENT or (has_policy and judged.decided_by is None)
 
-    def failing(self, error: Exception) -> Settlement:
+    def failing(self, error: Exception) -> Settles:
         ref, story = self.item.ref, described(error)
         return Settlement(self.item, lambda step: step.fail(ref, story))
-
-
-def _barren(request: SubWorkflow, key: str) -> Offspring:
-    raise TaskError(f"nobody here can start workflow {request.name!r}")
-
-
-def _succeed(ref: str, left: dict[str, Any], step: Advance) -> None:
-    step.succeed(ref, left, {})
 
 
 def _spawn(ref: str, child: Offspring, step: Advance) -> None:

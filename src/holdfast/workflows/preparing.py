@@ -31,6 +31,19 @@ class Settlement(NamedTuple):
     act: Callable[[Advance], None]
 
 
+class Success(NamedTuple):
+    """A settlement, too: the item's task has answered, as nearly all do. It needs no function of its own."""
+
+    item: ItemRecord
+    left: dict[str, Any]
+
+    def act(self, step: Advance) -> None:
+        step.succeed(self.item.ref, self.left, {})
+
+
+Settles = Settlement | Success
+
+
 class Prepared(NamedTuple):
     """A step of one workflow, before it is stored."""
 
@@ -80,7 +93,7 @@ class Preparing:
         self._may_own = may_own
         self._ending = ending
 
-    def prepare(self, run: Run, group: list[Settlement], now: int, rooms: Rooms) -> Prepared:
+    def prepare(self, run: Run, group: Sequence[Settles], now: int, rooms: Rooms) -> Prepared:
         """What settlements of one workflow come to. Its run may be read anew."""
         needed: dict[str, None] = {}
         while True:

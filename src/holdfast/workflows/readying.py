@@ -13,8 +13,8 @@ from holdfast.machine.retry import Retry
 from holdfast.store.port import Store
 from holdfast.workflows.beginning import Wanted
 from holdfast.workflows.binding import resolve
-from holdfast.workflows.calling import Call, Doable
-from holdfast.workflows.children import Offspring, SubWorkflow, offspring
+from holdfast.workflows.calling import Call, Doable, Workplace
+from holdfast.workflows.children import SubWorkflow
 from holdfast.workflows.effects import Effect
 from holdfast.workflows.finalizers import FinalizerRegistry
 from holdfast.workflows.functions import TaskFunction
@@ -48,11 +48,9 @@ class Readying:
         self._tasks = tasks
         self._registry = registry
         self._finalizers = finalizers
-        self._presence = presence
-        self._child = child
         self._isolation = isolation
-        self._usual = usual
         self._clock = clock
+        self._place = Workplace(registry.judge, usual, child, finalizers, presence)
 
     def call(self, item: ItemRecord, run: Run) -> Call:
         """A call of an item's task, with its arguments as they are now. Raises what stands in the way."""
@@ -61,27 +59,16 @@ class Readying:
         if not run.knows_all:
             run.read(self._store, (item.ref, base_of(item.ref), *extras.sources))
 
-        def left(ref: str) -> Any:
-            return run.stage(ref).outputs.get("result")
-
-        if item.type not in self._tasks:
+        task = self._tasks.get(item.type)
+        if task is None:
             return self._stage_call(item, run, extras)
-        task, own = self._tasks[item.type], run.stage(item.ref).context
-        return Call(
-            item,
-            task if self._isolation is None else self._apart(task),
-            [left(item.ref)] if task.verifies else [resolve(binding, run.inputs, left, own) for binding in args],
-            {} if task.verifies else {name: resolve(one, run.inputs, left, own) for name, one in kwargs.items()},
-            self._registry.judge,
-            run.key_of(item.ref, item.at),
-            run.blueprint.patches,
-            self._usual,
-            partial(_bred, self._child, run, item.ref),
-            worker=self._presence.id,
-            registry=self._finalizers,
-            cause=run.cause,
-            caused_by=run.caused_by,
-        )
+        doable = task if self._isolation is None else self._apart(task)
+        if task.verifies:
+            return Call(item, doable, [run.left(item.ref)], {}, run, self._place)
+        inputs, own = run.inputs, run.stage(item.ref).context
+        given = [resolve(binding, inputs, run.left, own) for binding in args]
+        named = {name: resolve(binding, inputs, run.left, own) for name, binding in kwargs.items()} if kwargs else {}
+        return Call(item, doable, given, named, run, self._place)
 
     def _stage_call(self, item: ItemRecord, run: Run, extras: StageExtras) -> Call:
         """A call of a task that is shown its stage."""
@@ -94,11 +81,7 @@ class Readying:
         task = StageTask(
             item.type, found, stage, extras.tasks[item.at], effect, prepare, went_s=went_s, clock=self._clock
         )
-        return Call(
-            item, self._apart(task), [], {}, self._registry.judge, run.key_of(item.ref, item.at),
-            run.blueprint.patches, self._usual, partial(_bred, self._child, run, item.ref), worker=self._presence.id,
-            registry=self._finalizers, cause=run.cause, caused_by=run.caused_by,
-        )  # fmt: skip
+        return Call(item, self._apart(task), [], {}, run, self._place)
 
     def _hook(self, item: ItemRecord) -> None:
         """What a task does when its stage is over is on record before it is called."""
@@ -114,7 +97,3 @@ class Readying:
         if self._isolation is None or task in BUILT_IN or task.effect is Effect.TRANSACTIONAL:
             return task
         return IsolatedTask(task, self._isolation)
-
-
-def _bred(wanted: Callable[[SubWorkflow], Wanted], run: Run, ref: str, request: SubWorkflow, key: str) -> Offspring:
-    return offspring(request, wanted(request), run.record, ref, key)

@@ -121,6 +121,10 @@ class Run:
     def stage(self, ref: str) -> StageState:
         return self._stages[ref]
 
+    def left(self, ref: str) -> Any:
+        """What a stage that was made of a function has left. It must be here."""
+        return self._stages[ref].outputs.get("result")
+
     def key_of(self, ref: str, at: int) -> str:
         """The idempotency key of a task. The stage must be here, and the one that it is an instance of."""
         stage = self._stages[ref]

@@ -22,7 +22,7 @@ from holdfast.store.port import Change, Delete, Store
 from holdfast.workflows.beginning import First
 from holdfast.workflows.burial import buried
 from holdfast.workflows.following import NOTHING, Following, follow
-from holdfast.workflows.preparing import Ending, Prepared, Preparing, Rooms, Settlement
+from holdfast.workflows.preparing import Ending, Prepared, Preparing, Rooms, Settlement, Settles
 from holdfast.workflows.records import ITEM, WORKFLOW, ItemRecord, WorkflowRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Runs
@@ -35,7 +35,7 @@ _TURN_S: Final = 0.1
 _log: Final = logging.getLogger("holdfast")
 
 
-Groups = dict[str, list[Settlement]]
+Groups = dict[str, list[Settles]]
 Stored = Callable[[Run, list[dict[str, Any]]], None]
 
 
@@ -87,16 +87,16 @@ class Settling:
         self._settled = settled
         self._told = told
         self._report = stored
-        self._waiting: deque[Settlement] = deque()
+        self._waiting: deque[Settles] = deque()
         self._new: deque[Beginning] = deque()
-        self._later: list[Settlement] = []
+        self._later: list[Settles] = []
         self._changed: deque[str] = deque()
         self._over: list[WorkflowRecord] = []
         self._stored: list[tuple[Run, list[dict[str, Any]]]] = []
         self.writing = threading.Lock()
         """Whoever holds it may look at runs and change them."""
 
-    def put(self, settlement: Settlement) -> None:
+    def put(self, settlement: Settles) -> None:
         """Have it settled by whoever flushes next."""
         self._waiting.append(settlement)
 
@@ -163,7 +163,7 @@ class Settling:
     def _write_all(self) -> None:
         while self._changed:
             self._runs.forget((self._changed.popleft(),))
-        batch: list[Settlement] = []
+        batch: list[Settles] = []
         while self._waiting:
             batch.append(self._waiting.popleft())
         new: list[Beginning] = []
@@ -208,7 +208,7 @@ class Settling:
             new.pop().close(is_stored=True)
         self._settled(done)
 
-    def _write_alone(self, id: str, group: list[Settlement]) -> list[Settlement]:
+    def _write_alone(self, id: str, group: list[Settles]) -> list[Settles]:
         """Gives what has to wait."""
         for _ in range(self._tries):
             group = self._still_ours(group)
@@ -231,20 +231,20 @@ class Settling:
             return []
         return group
 
-    def _still_ours(self, group: list[Settlement]) -> list[Settlement]:
+    def _still_ours(self, group: list[Settles]) -> list[Settles]:
         held = self._store.get(ITEM, [one.item.id for one in group])
         lost = [one.item for one, found in zip(group, held, strict=True) if found != one.item]
         self._settled(lost)  # they are somebody else's by now, and so is what comes of them
         return [one for one, found in zip(group, held, strict=True) if found == one.item]
 
-    def _give_up(self, one: Settlement, error: Exception) -> list[Settlement]:
+    def _give_up(self, one: Settles, error: Exception) -> list[Settles]:
         """What a task answered cannot be done: it has failed."""
         id, ref = one.item.workflow, one.item.ref
         story = {"type": type(error).__name__, "message": redact(str(error))[:2000]}
         _log.error("workflow %s, stage %s: %s: %s", id, ref, story["type"], story["message"])
         try:
             self._runs.read((id,))
-            self._commit([self._alone(id, [one._replace(act=lambda step: step.fail(ref, story))])])
+            self._commit([self._alone(id, [Settlement(one.item, lambda step: step.fail(ref, story))])])
         except Conflict:
             return [one]
         except StoreError:
@@ -256,7 +256,7 @@ class Settling:
         self._settled([one.item])
         return []
 
-    def write_within(self, connection: Any, one: Settlement) -> Prepared:
+    def write_within(self, connection: Any, one: Settles) -> Prepared:
         """Write one settlement in a transaction of the caller's; what goes on is for anybody.
 
         Raises Conflict if the item is somebody else's by now, or others change the workflow all the time.
@@ -272,7 +272,7 @@ class Settling:
             self._runs.forget((id,))
             self._runs.read((id,))
             acted.clear()
-            prepared = self._alone(id, [one._replace(act=act)])
+            prepared = self._alone(id, [Settlement(one.item, act)])
             if not acted:
                 break  # the stage has ended or begun anew, and wants nothing of it
             try:
@@ -300,7 +300,7 @@ class Settling:
             raise unreadable(id)
         return run
 
-    def _alone(self, id: str, group: list[Settlement]) -> Prepared:
+    def _alone(self, id: str, group: list[Settles]) -> Prepared:
         return self._preparing.prepare(self._present(id), group, self._store.now(), Rooms(self._room, self._owner()))
 
     def _following(self, steps: Iterable[Prepared]) -> Following:
@@ -348,7 +348,7 @@ def _form(form: tuple[str, type[Change]]) -> tuple[str, str]:
     return form[0], form[1].__name__
 
 
-def _by_workflow(batch: Iterable[Settlement]) -> Groups:
+def _by_workflow(batch: Iterable[Settles]) -> Groups:
     groups: Groups = {}
     for one in batch:
         groups.setdefault(one.item.workflow, []).append(one)

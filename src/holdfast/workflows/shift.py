@@ -32,7 +32,7 @@ from holdfast.workflows.handing_out import HandingOut
 from holdfast.workflows.hands import Hands
 from holdfast.workflows.isolation import ProcessIsolation
 from holdfast.workflows.parking import Parking
-from holdfast.workflows.preparing import Ending, Prepared, Settlement
+from holdfast.workflows.preparing import Ending, Prepared, Settles
 from holdfast.workflows.presence import Presence
 from holdfast.workflows.pruning import BATCH, prune
 from holdfast.workflows.rates import Rates
@@ -420,7 +420,7 @@ class Shift:
             self._settling.put_aside(item, error)
             self.at_hand.let_go((item,))
 
-    def _settle_within(self, session: Any, settlement: Settlement) -> Prepared:
+    def _settle_within(self, session: Any, settlement: Settles) -> Prepared:
         """Apart from what this worker has in memory: whoever writes that may wait for the very transaction."""
         alone = Settling(
             self._store, Runs(self._store, self._blueprints), owner=lambda: self.presence.id, room=lambda type: _NONE,

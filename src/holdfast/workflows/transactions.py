@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import ConfigurationError, TaskError, TransientError
-from holdfast.workflows.preparing import Prepared, Settlement
+from holdfast.workflows.preparing import Prepared, Settles
 
 if TYPE_CHECKING:  # whoever has no transactional task does without SQLAlchemy
     from sqlalchemy.orm import Session, sessionmaker
@@ -48,7 +48,7 @@ class Transactions:
     def __init__(
         self,
         sessions: SessionsOf,
-        settle: Callable[[Session, Settlement], Prepared],
+        settle: Callable[[Session, Settles], Prepared],
         settled: Callable[[Prepared], None],
     ) -> None:
         self._sessions = sessions
