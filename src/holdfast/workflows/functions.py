@@ -32,6 +32,8 @@ _tracing: Final[ContextVar[Trace | None]] = ContextVar("holdfast_trace", default
 class TaskFunction(Generic[P, T]):
     """A function that can be a step of a workflow. Called outside of one, it is the function itself."""
 
+    is_late = paces_itself = False  # which other kinds of tasks may be
+
     def __init__(
         self,
         function: Callable[P, T],

@@ -91,17 +91,19 @@ class Lanes:
                 self.watch()
         else:
             self.heed(type)
-        gone = Gone(partial(self._maker.fill, (type,)))
         if following is None:
             self._leave(call)
-            return gone
+            return self._gone(type)
         try:
             turn = self._maker.turn(following)
         except Exception as error:  # its guard is not there
             self._maker.ended(following, ExecutionResult(False, error=error))
-            return gone
+            return self._gone(type)
         following.ticket, following.turn = ticket, call.turn + 1
         return turn
+
+    def _gone(self, type: str) -> Gone:
+        return Gone(partial(self._maker.fill, (type,)))
 
     def _take_next(self, call: Call) -> Call | None:
         """The next one for the thread that has made this one. We hold the lock."""

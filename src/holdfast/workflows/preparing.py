@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.machine.run import Advance, Missing, Work
@@ -12,6 +12,7 @@ from holdfast.store.codec import from_json
 from holdfast.store.ids import new_record_id
 from holdfast.store.port import Change, Delete, Insert, Store, Swap
 from holdfast.store.query import equal
+from holdfast.workflows.beginning import First
 from holdfast.workflows.ending import end_all
 from holdfast.workflows.following import CONTROL, RETRY, concerns_others
 from holdfast.workflows.items import HELD, dropped_items, made_items
@@ -73,23 +74,11 @@ class Rooms(dict[str, int]):
 
 
 class Preparing:
-    """`owner` is who we are, `room` says how many more items of a task type we want, `may_own` whether what is new may
-    be ours. `ending` says what is stored with the end of a workflow."""
+    """`may_own` says whether what is new may be ours, `ending` what is stored with the end of a workflow."""
 
-    def __init__(
-        self,
-        store: Store,
-        runs: Runs,
-        *,
-        owner: Callable[[], str],
-        room: Callable[[str], int],
-        may_own: Callable[[], bool],
-        ending: Ending,
-    ) -> None:
+    def __init__(self, store: Store, runs: Runs, *, may_own: Callable[[], bool], ending: Ending) -> None:
         self._store = store
         self._runs = runs
-        self._owner = owner
-        self._room = room
         self._may_own = may_own
         self._ending = ending
 
@@ -194,15 +183,19 @@ class Preparing:
                 return [Delete(SIGNAL, signal)]
         return []
 
-    def first(self, run: Run, step: Advance, taken: Counter[str]) -> Prepared:
-        """The first step of a new workflow. We take what we have room for, besides what was taken before."""
-        kept, may_own = list[ItemRecord](), self._may_own()
+    def firsts(self, firsts: Iterable[First], rooms: Rooms) -> list[Prepared]:
+        """The first steps of new workflows. We take what we have room for."""
+        taken, may_own = Counter[str](), self._may_own()
+        return [self._first(run, step, rooms if may_own else None, taken) for run, step in firsts]
+
+    def _first(self, run: Run, step: Advance, rooms: Rooms | None, taken: Counter[str]) -> Prepared:
+        kept: list[ItemRecord] = []
         changes: list[Change] = []
         for item in made_items(run, step):
             is_due = item.due_at is not None and item.due_at <= step.now
-            if may_own and is_due and self._room(item.type) > taken[item.type]:
+            if rooms is not None and is_due and rooms[item.type] > taken[item.type]:
                 taken[item.type] += 1
-                item = item._replace(owner=self._owner(), due_at=None)
+                item = ITEM.changed(item, {"owner": rooms.owner, "due_at": None})
                 kept.append(item)
             changes.append(Insert(ITEM, item))
         more, record, records = run.changes(step)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -79,7 +79,7 @@ class Settling:
     ) -> None:
         self._store = store
         self._runs = runs
-        self._preparing = Preparing(store, runs, owner=owner, room=room, may_own=may_own, ending=ending)
+        self._preparing = Preparing(store, runs, may_own=may_own, ending=ending)
         self._tries = retries + 1
         self._owner = owner
         self._room = room
@@ -187,8 +187,8 @@ class Settling:
             self._runs.meet(refs_of(one.item for group in groups.values() for one in group).items())
             now, rooms = self._store.now(), Rooms(self._room, self._owner())
             steps = [self._preparing.prepare(self._present(id), group, now, rooms) for id, group in groups.items()]
-            taken: Counter[str] = Counter()
-            steps += [self._preparing.first(*first, taken) for one in new for first in one.firsts]
+            if new:
+                steps += self._preparing.firsts([first for one in new for first in one.firsts], rooms)
             self._commit(steps)
         except StoreError:
             raise

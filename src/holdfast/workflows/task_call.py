@@ -205,10 +205,16 @@ class TaskCall:
 
     def _gives_way(self, then: Then, value: Any) -> bool:
         """Whether another call is to be made in the place of one that has ended well."""
-        if hasattr(type(value), "__await__") or not self._move(_State.RUNNING, to=_State.BETWEEN):
-            return False
         room, run_s = self._room, self._run_s()
-        self._settle(None)
+        if hasattr(type(value), "__await__"):
+            return False
+        with room.lock:
+            if self._state is not _State.RUNNING:
+                return False
+            self._state = _State.BETWEEN
+            permit, self._permit = self._permit, None
+        if permit is not None and self._circuit is not None:
+            self._safely(self._circuit.settle, permit[0], None)
         try:
             following = then(self, value, run_s)
         except BaseException:
