@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -30,7 +31,7 @@ def opened(url: str) -> tuple[Holdfast, Callable[[str, int], int]]:
         if os.environ.get(DOWN):
             raise ConnectionError("refused")
         if os.environ.get(STUCK):
-            sys.stdout.write("stuck\n")
+            sys.stdout.write(f"stuck, {gc.get_freeze_count()} objects left alone\n")
             sys.stdout.flush()
             threading.Event().wait()
         return amount

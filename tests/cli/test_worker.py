@@ -154,6 +154,18 @@ def test_the_outbox_can_be_stopped_while_it_is_being_started(
         assert worker.stop()
 
 
+def test_while_it_works_the_collector_does_not_look_at_what_was_there_before(
+    failed: Failing, hold: Holdfast, url: str
+) -> None:
+    failed(1)
+    hold.letters.bulk.start(LetterFilter(domain="payments"))
+    with started("--app", shop.APP, **{shop.URL: url, shop.STUCK: "1"}) as worker:
+        assert worker.stdout is not None
+        told = next(line for line in worker.stdout if "stuck" in line)
+        worker.kill()
+    assert int(told.split()[1]) > 10_000
+
+
 def test_a_second_signal_ends_it_now_and_the_letter_keeps_its_lease(failed: Failing, hold: Holdfast, url: str) -> None:
     [id] = failed(1)
     hold.letters.bulk.start(LetterFilter(domain="payments"))

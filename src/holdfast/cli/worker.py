@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, Final
@@ -72,7 +74,8 @@ def worker(session: Session, once: bool, queues: tuple[str, ...], as_json: bool)
             journal.tell("worker started", store=hold.store.url, process=os.getpid())
             if not session.has_app:
                 journal.tell(MAINTENANCE_ONLY)
-            report = _work_until(signals, work, work.run_once if once else work.run, journal)
+            with nullcontext() if once else _program_left_alone():
+                report = _work_until(signals, work, work.run_once if once else work.run, journal)
             for part in ("outbox", "workflows"):  # what troubles the others is an event
                 if once and part in report.troubles:
                     journal.tell(f"{part} failed", error=report.troubles[part])
@@ -80,6 +83,18 @@ def worker(session: Session, once: bool, queues: tuple[str, ...], as_json: bool)
     finally:
         hold.telemetry.unregister(journal)
     return ExitCode.FAILED if once and report.troubles else ExitCode.OK
+
+
+@contextmanager
+def _program_left_alone() -> Iterator[None]:
+    """The garbage collector looks no more at what is here now. Work makes and drops so much that a full collection
+    comes every few thousand steps, and all that a program has loaded would take it a sixth of the time of these."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _work_until(signals: Signals, work: Any, run: Callable[[], Any], journal: Journal) -> Any:
