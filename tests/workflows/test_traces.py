@@ -89,6 +89,30 @@ def test_bodies_that_call_differently_have_different_graphs(bodies: tuple[Callab
     assert len(set(forms.values())) == len(bodies)
 
 
+@pytest.mark.parametrize(
+    ("body", "args", "inputs"),
+    [
+        (lambda: show(), (), {}),
+        (lambda n, /, m: show(n, more=m), (1, 2), {"n": 1, "m": 2}),
+        (lambda n, m=2: show(n, more=m), (1,), {"n": 1, "m": 2}),
+        (lambda n, m=2: show(n, more=m), (1, timedelta(seconds=3)), {"n": 1, "m": 3.0}),
+        (lambda *, m=2: show(m), (), {"m": 2}),
+        (lambda n, *more: show(n, more=more[0]), (1, 2), {"n": 1, "more": (2,)}),
+        (lambda n, **more: show(n), (1,), {"n": 1, "more": {}}),
+    ],
+)  # fmt: skip
+def test_the_input_is_known_by_name_however_it_is_given(
+    body: Callable[..., Any], args: tuple[Any, ...], inputs: dict[str, Any]
+) -> None:
+    assert workflow(body).trace(args, {})[1] == inputs
+
+
+@pytest.mark.parametrize("args", [(), (1, 2)])
+def test_too_few_and_too_many_arguments_are_refused(args: tuple[Any, ...]) -> None:
+    with pytest.raises(WorkflowDefinitionError, match="argument"):
+        workflow(lambda n: show(n)).trace(args, {})
+
+
 def test_what_was_refused_before_is_refused_again() -> None:
     @workflow
     def cannot(n: int) -> Any:

@@ -15,7 +15,7 @@ from holdfast.store.codec import from_json, micros, to_json
 from holdfast.store.port import Change
 from holdfast.workflows.items import new_items
 from holdfast.workflows.plan import Blueprint
-from holdfast.workflows.records import WorkflowRecord
+from holdfast.workflows.records import WORKFLOW
 from holdfast.workflows.run import Run
 
 LIMIT = "limit"
@@ -69,11 +69,11 @@ First = tuple[Run, Advance]
 def first_step(id: str, wanted: Wanted, now: int, *, waits: bool = False) -> First:
     """A new workflow, and what happens to it first, unless it waits for its turn."""
     blueprint = wanted.blueprint
-    record = WorkflowRecord(
+    record = WORKFLOW.make((
         id, 0, None, WorkflowStatus.NOT_STARTED.value, blueprint.name, wanted.application, blueprint.id, wanted.queue,
         wanted.priority, wanted.pipeline, wanted.key, wanted.parent, 0, 0, now, None, None, None, wanted.inputs,
         _about(wanted),
-    )  # fmt: skip
+    ))  # fmt: skip
     run = Run(record, blueprint, is_new=True)
     step = run.advance(now)
     if wanted.drift:

@@ -25,6 +25,7 @@ T = TypeVar("T")
 _KEY: Final = "idempotency_key"
 WORKFLOW_TYPE: Final = "workflow:"
 """What the type of a stage begins with that starts the workflow of that name."""
+_BY_PLACE: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _tracing: Final[ContextVar[Trace | None]] = ContextVar("holdfast_trace", default=None)
 
@@ -104,7 +105,7 @@ def _positional(signature: inspect.Signature) -> range:
     for one in signature.parameters.values():
         if one.kind is one.VAR_POSITIONAL:
             most = 1 << 20
-        elif one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
+        elif one.kind in _BY_PLACE:
             least += one.default is one.empty
             most += 1
         elif one.kind is one.KEYWORD_ONLY and one.default is one.empty:
@@ -185,6 +186,9 @@ class WorkflowFunction(Generic[P, T]):
         self.keep_waiting = keep_waiting
         self.dead_letter = dead_letter
         self._signature = inspect.signature(function)
+        by_place = all(one.kind in _BY_PLACE for one in self._signature.parameters.values())
+        self._by_place = tuple(self._signature.parameters) if by_place else None
+        """Its arguments, if all can be given by their place."""
         self._traces = Traces()
         self.as_task: TaskFunction[P, T] = _starter(self)
         """What a call of it in another workflow is."""
@@ -203,11 +207,15 @@ class WorkflowFunction(Generic[P, T]):
 
     def trace(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Graph, dict[str, Any], Trace]:
         """The graph, the input by name, and the calls. Raises WorkflowDefinitionError."""
+        names = self._by_place
+        if names is not None and not kwargs and len(args) == len(names):  # what `bind` finds out at length
+            return self._traced(dict(zip(names, args, strict=True)))
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise WorkflowDefinitionError("bad_input", f"workflow {self.name!r}: {error}") from None
-        return self._traced(bound)
+        bound.apply_defaults()
+        return self._traced(bound.arguments, bound)
 
     def sketch(self) -> Graph:
         """The graph without an input. Raises WorkflowDefinitionError if the body looks at it."""
@@ -215,24 +223,30 @@ class WorkflowFunction(Generic[P, T]):
         for name, one in self._signature.parameters.items():
             if one.default is one.empty and one.kind not in _VARIADIC:
                 bound.arguments[name] = Unknown(name)
+        bound.apply_defaults()
         try:
-            return self._traced(bound)[0]
+            return self._traced(bound.arguments, bound)[0]
         except Exception as error:  # whatever the body makes of it
             story = f"workflow {self.name!r} looks at its input ({error}); give an example of one"
             raise WorkflowDefinitionError("needs_input", story) from error
 
-    def _traced(self, bound: inspect.BoundArguments) -> tuple[Graph, dict[str, Any], Trace]:
-        bound.apply_defaults()
+    def _traced(
+        self, given: dict[str, Any], bound: inspect.BoundArguments | None = None
+    ) -> tuple[Graph, dict[str, Any], Trace]:
+        """`given` are the arguments by name: all that there are, to be given by their place, or as `bound` says."""
         inputs = {
-            name: value.total_seconds() if isinstance(value, timedelta) else value
-            for name, value in bound.arguments.items()
+            name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in given.items()
         }
         # So that the graph is the same for every input, and is kept once.
-        bound.arguments = {name: tracked(value) for name, value in bound.arguments.items()}
-        trace = Trace({id(value): name for name, value in bound.arguments.items()}, self._traces)
+        given = {name: tracked(value) for name, value in given.items()}
+        trace = Trace({id(value): name for name, value in given.items()}, self._traces)
         token = _tracing.set(trace)
         try:
-            returned = self.function(*bound.args, **bound.kwargs)
+            if bound is None:
+                returned: Any = self.function(*given.values())  # type: ignore[call-arg]  # as many as it takes
+            else:
+                bound.arguments = given
+                returned = self.function(*bound.args, **bound.kwargs)
         finally:
             _tracing.reset(token)
         return self._traces.graph(trace, returned, partial(self._document, trace, returned)), inputs, trace

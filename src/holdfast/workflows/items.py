@@ -33,10 +33,10 @@ def _item(run: Run, step: Advance, work: Work) -> ItemRecord:
     type = "" if work.waits else run.blueprint.plan.stages[work.ref].tasks[work.at].type
     due = None if work.delay is None else step.now + round(work.delay * 1e6)
     held = run.state.status in HELD
-    return ItemRecord(
+    return ITEM.make((
         new_record_id(step.now), 1, None if held else due, record.queue, priority_of(record), work.kind, type, None,
         run.id, work.ref, run.stage(work.ref).incarnation, work.at, 1, 0, due if held else None, run.code,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def dropped_items(store: Store, run: Run, refs: Collection[str], spared: Collection[str] = ()) -> list[Change]:

@@ -92,7 +92,7 @@ class Settling:
         self._later: list[Settles] = []
         self._changed: deque[str] = deque()
         self._over: list[WorkflowRecord] = []
-        self._stored: list[tuple[Run, list[dict[str, Any]]]] = []
+        self._stored: list[Prepared] = []
         self.writing = threading.Lock()
         """Whoever holds it may look at runs and change them."""
 
@@ -155,8 +155,8 @@ class Settling:
                 over, self._over = self._over, []
                 stored, self._stored = self._stored, []
                 self.writing.release()
-                for run, events in stored:
-                    self._report(run, events)
+                for step in stored:
+                    self._report(step.run, step.events)
                 for record in over:  # tasks that are asked to stop may do something about it: not under our lock
                     self._told(record)
 
@@ -320,9 +320,9 @@ class Settling:
         for blueprint in following.blueprints:
             self._runs.blueprints.add(blueprint)
         handed: list[tuple[ItemRecord, Run]] = []
+        self._stored += steps
         for step in steps:
             step.run.stored(step.record, step.records)
-            self._stored.append((step.run, step.events))
             if step.over:
                 self._runs.forget((step.run.id,))
                 self._over.append(step.record)
