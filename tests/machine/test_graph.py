@@ -302,6 +302,17 @@ def test_a_graph_has_an_order_or_a_cycle(requisites: dict[str, list[str]]) -> No
 
 
 @given(graphs)
+def test_a_graph_is_refused_if_it_has_a_cycle_however_its_stages_are_named(requisites: dict[str, list[str]]) -> None:
+    requisites = {ref: [one for one in before if one != ref] for ref, before in requisites.items()}
+    for order in (list(requisites), list(reversed(requisites))):
+        graph = {ref: requisites[ref] for ref in order}
+        if cycle_in(graph):
+            assert refusal(graph)[0] == "cycle"
+        else:
+            check_graph(graph)
+
+
+@given(graphs)
 def test_downstream_is_upstream_the_other_way_round(requisites: dict[str, list[str]]) -> None:
     after = downstream(requisites)
     assert {(a, b) for a in after for b in after[a]} == {(a, b) for b in requisites for a in requisites[b]}

@@ -106,15 +106,18 @@ class Edges(NamedTuple):
     def counting(self, edge: Edge) -> Edges:
         """With one more stage that has ended."""
         total, open, halted, dead = self
+        # A wide join has so many of these, one after the other, that none is worth keeping.
+        made = edges if total <= _FEW else Edges
         if edge is Edge.OPEN:
-            return edges(total, open + 1, halted, dead)
+            return made(total, open + 1, halted, dead)
         if edge is Edge.HALTED:
-            return edges(total, open, halted + 1, dead)
+            return made(total, open, halted + 1, dead)
         if edge is Edge.DEAD:
-            return edges(total, open, halted, dead + 1)
+            return made(total, open, halted, dead + 1)
         return self
 
 
+_FEW: Final = 16
 edges: Final = lru_cache(maxsize=1024)(Edges)
 """The numbers of most stages are the same, and worth no object each."""
 
@@ -236,6 +239,8 @@ def count_edges(edges: Iterable[tuple[Any, Edge]]) -> Edges:
 
 def check_graph(requisites: Mapping[str, Sequence[str]], thresholds: Mapping[str, int] | None = None) -> None:
     """Raises WorkflowDefinitionError for a graph that can never be run: what is wrong, and where."""
+    earlier: set[str] = set()
+    is_in_order = True
     for ref, before in requisites.items():
         if ref in before:
             raise WorkflowDefinitionError("self_edge", f"stage {ref!r} waits for itself", (ref,))
@@ -249,7 +254,10 @@ def check_graph(requisites: Mapping[str, Sequence[str]], thresholds: Mapping[str
             raise WorkflowDefinitionError(
                 "unreachable_join", f"stage {ref!r} waits for {wanted} of {len(before)} stages before it", (ref,)
             )
-    if members := cycle_in(requisites):
+        is_in_order = is_in_order and earlier.issuperset(before)
+        earlier.add(ref)
+    # Where each stage is named after those that it waits for, as in the body of a function, there is no way round.
+    if not is_in_order and (members := cycle_in(requisites)):
         way = " → ".join([*members, members[0]])
         raise WorkflowDefinitionError("cycle", f"stages wait for each other: {way}", tuple(members))
 

@@ -440,7 +440,7 @@ class Advance:
         """The next task of a stage, or what comes after them."""
         stage.at += 1
         if stage.at < len(stage.tasks):
-            self.work.append(Work(stage.plan.ref, stage.at))
+            self.work.append(stage.plan.works[stage.at])
         else:
             self.end_tasks(stage)
 

@@ -93,6 +93,11 @@ class StagePlan:
     rivals: tuple[str, ...] = ()
     """The stages that are withdrawn when it is the first one to go on."""
     instances: Instances | None = None
+    works: tuple[Work, ...] = field(init=False, repr=False, compare=False)
+    """What is to be done for each of its tasks, at once."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "works", tuple([Work(self.ref, at) for at in range(len(self.tasks))]))
 
 
 class Plan(NamedTuple):

@@ -6,14 +6,14 @@ A binding is JSON: `["in", name]`, `["out", ref, key, …]`, `["own", key]`, `["
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from holdfast.errors import TaskError
 from holdfast.store.codec import plain
 
-Binding = list[Any]
+Binding = Sequence[Any]
 
 
 class Promise:
@@ -84,20 +84,21 @@ def bind(value: Any, inputs: Mapping[int, str]) -> Binding:
     """The binding of an argument. `inputs` are the workflow's own arguments by identity, as `tracked` gave them.
 
     A timedelta becomes seconds. Raises TypeError or ValueError, naming the place, for what is not JSON.
+    Tuples, not lists: Python's search for cycles passes over those that hold texts.
     """
     if isinstance(value, Promise):
-        return ["out", value.ref, *value.path]
+        return ("out", value.ref, *value.path)
     if isinstance(value, Own):
-        return ["own", value.key]
+        return ("own", value.key)
     if _is_input(value, inputs):
-        return ["in", inputs[id(value)]]
+        return ("in", inputs[id(value)])
     if isinstance(value, timedelta):
-        return ["is", value.total_seconds()]
+        return ("is", value.total_seconds())
     if isinstance(value, list | tuple) and _is_composed(value, inputs):
-        return ["list", [bind(item, inputs) for item in value]]
+        return ("list", tuple([bind(item, inputs) for item in value]))
     if isinstance(value, dict) and _is_composed(value.values(), inputs):
-        return ["dict", {str(key): bind(item, inputs) for key, item in value.items()}]
-    return ["is", plain(value)]
+        return ("dict", {str(key): bind(item, inputs) for key, item in value.items()})
+    return ("is", plain(value))
 
 
 def sources(binding: Binding) -> Iterator[str]:

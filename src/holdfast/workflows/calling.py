@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -196,7 +196,7 @@ class Call:
     )  # fmt: skip
 
     def __init__(
-        self, item: ItemRecord, task: Doable, args: list[Any], kwargs: dict[str, Any], run: Run, place: Workplace
+        self, item: ItemRecord, task: Doable, args: Sequence[Any], kwargs: dict[str, Any], run: Run, place: Workplace
     ) -> None:
         self.item = item
         self.key = (item.id, item.version)

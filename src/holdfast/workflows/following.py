@@ -114,9 +114,8 @@ def _begun(
 def _left_alone(run: Run, step: Advance) -> list[str]:
     """The workflows that stages have waited for, and that have not ended."""
     found: list[str] = []
-    stored = run.stored_stages
     for ref, stage in step.changed.items():
-        before = stored.get(ref)
+        before = run.as_stored(ref)
         if before is not None and before.status == S.SUSPENDED and ref not in step.joined:
             child = from_json(before.state).get("child")
             if child is not None and (stage.status is not S.SUSPENDED or stage.child != child):

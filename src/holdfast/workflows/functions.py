@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial, update_wrapper
@@ -257,7 +257,9 @@ class WorkflowFunction(Generic[P, T]):
         check_graph({ref: stage.requires for ref, stage in trace.stages.items()})
         _check_loops(trace)
         result: Binding = bind(returned, trace.inputs)
-        stages = [_stage_document(one) for one in trace.stages.values()]
+        called = {one.task: None for one in trace.stages.values()}
+        tasks = {task: [_task_document(one) for one in (task, *task.checks)] for task in called}
+        stages = [_stage_document(one, tasks[one.task]) for one in trace.stages.values()]
         document = {"v": 1, "name": self.name, "version": self.version, "stages": stages, "result": result}
         if trace.patches:
             document["patches"] = sorted(trace.patches)
@@ -304,8 +306,7 @@ def _check_loops(trace: Trace) -> None:
                 raise WorkflowDefinitionError("inside_of_loop", story, (ref, found[0]))
 
 
-def _stage_document(stage: TracedStage) -> dict[str, Any]:
-    tasks = [_task_document(task) for task in (stage.task, *stage.task.checks)]
+def _stage_document(stage: TracedStage, tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     document = {
         "ref": stage.ref, "tasks": tasks, "requires": stage.requires, "args": stage.args, "kwargs": stage.kwargs,
     }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +24,7 @@ _FLAGS: Final = (
 class StageExtras(NamedTuple):
     """What the machine does not decide on by itself."""
 
-    args: list[Binding]
+    args: Sequence[Binding]
     kwargs: dict[str, Binding]
     sources: tuple[str, ...]
     """The stages that its arguments come from."""

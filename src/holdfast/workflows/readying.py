@@ -64,9 +64,9 @@ class Readying:
             return self._stage_call(item, run, extras)
         doable = task if self._isolation is None else self._apart(task)
         if task.verifies:
-            return Call(item, doable, [run.left(item.ref)], {}, run, self._place)
+            return Call(item, doable, (run.left(item.ref),), {}, run, self._place)
         inputs, own = run.inputs, run.stage(item.ref).context
-        given = [resolve(binding, inputs, run.left, own) for binding in args]
+        given = tuple([resolve(binding, inputs, run.left, own) for binding in args])
         named = {name: resolve(binding, inputs, run.left, own) for name, binding in kwargs.items()} if kwargs else {}
         return Call(item, doable, given, named, run, self._place)
 
@@ -81,7 +81,7 @@ class Readying:
         task = StageTask(
             item.type, found, stage, extras.tasks[item.at], effect, prepare, went_s=went_s, clock=self._clock
         )
-        return Call(item, self._apart(task), [], {}, run, self._place)
+        return Call(item, self._apart(task), (), {}, run, self._place)
 
     def _hook(self, item: ItemRecord) -> None:
         """What a task does when its stage is over is on record before it is called."""

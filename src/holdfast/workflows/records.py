@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.errors import WorkflowError
 from holdfast.machine.finalizer import FINALIZER
-from holdfast.machine.graph import Edges
+from holdfast.machine.graph import Edges, edges
 from holdfast.machine.run import Part, RunState, StagePlan, StageState, Wait
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json, plain_to_json
@@ -301,7 +301,7 @@ def stage_state(plan: StagePlan, record: StageRecord) -> StageState:
     state = from_json(record.state)
     if state["v"] != 1:
         raise WorkflowError(f"stage {record.id} is of a newer Holdfast (form {state['v']}); upgrade this program")
-    stage.part, stage.at, stage.edges = Part(state["part"]), state["at"], Edges(*state["edges"])
+    stage.part, stage.at, stage.edges = Part(state["part"]), state["at"], edges(*state["edges"])
     stage.fired = state.get("fired", 0)
     for name in _MORE:
         if name in state:

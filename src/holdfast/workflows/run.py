@@ -55,7 +55,8 @@ class Run:
         self._strict = strict
         # Nothing here leads back to the run: what is done with goes at once, and not when Python looks for cycles.
         self._stages = _Stages(blueprint, is_new)
-        self._records: dict[str, StageRecord] = {}
+        # Rows, not records: Python's search for cycles passes over tuples of texts and numbers, but not over their kin.
+        self._rows: dict[str, tuple[Any, ...]] = {}
         self._inputs: dict[str, Any] | None = None
         self._caused_by: Mapping[str, str] | None = None
         self._cause: str | None = None
@@ -134,13 +135,13 @@ class Run:
 
     def version_of(self, ref: str) -> int:
         """The version of a stage's record; 0 for one that nothing has happened to."""
-        found = self._records.get(ref)
+        found = self.as_stored(ref)
         return 0 if found is None else found.version
 
-    @property
-    def stored_stages(self) -> Mapping[str, StageRecord]:
-        """The stages that were read or stored here, as they were stored last."""
-        return self._records
+    def as_stored(self, ref: str) -> StageRecord | None:
+        """A stage that was read or stored here, as it was stored last."""
+        row = self._rows.get(ref)
+        return None if row is None else STAGE.make(row)
 
     def _given(self) -> dict[str, Any]:
         return self.inputs
@@ -178,7 +179,7 @@ class Run:
             if record is None:
                 self._stages[ref] = _fresh(self.blueprint, ref)
             else:
-                self._records[ref] = record
+                self._rows[ref] = tuple(record)
                 self._stages[ref] = stage_state(self.blueprint.plan.stages[ref], record)
 
     def read(self, store: Store, refs: Iterable[str]) -> None:
@@ -200,7 +201,7 @@ class Run:
         changes: list[Change] = [Insert(WORKFLOW, new) if self.is_new else Swap(WORKFLOW, old, new)]
         records: dict[str, StageRecord] = {}
         for ref, stage in step.changed.items():
-            before = self._records.get(ref)
+            before = self.as_stored(ref)
             # What is as it was is handed on as it is: whoever writes it need not compare.
             records[ref] = after = STAGE.make((
                 f"{id}.{ref}" if before is None else before.id, 1 if before is None else before.version + 1, None, id,
@@ -227,7 +228,7 @@ class Run:
     def stored(self, record: WorkflowRecord, records: dict[str, StageRecord]) -> None:
         """The changes of a step are in the store."""
         self.record = record
-        self._records.update(records)
+        self._rows.update(zip(records, map(tuple, records.values()), strict=True))
         self.is_new = False
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from holdfast.workflows.functions import TaskFunction, WorkflowFunction
 
 MOST_STAGES: Final = 1000
-MOST_GRAPHS: Final = 64
-"""How many stages and graphs of one body are known again."""
+MOST_GRAPHS: Final = 16
+"""How many stages and graphs of one body are known again. What calls more at once is not worth the memory."""
 _PLAIN: Final = (str, int, float, timedelta, type(None))
 _CONSTANT: Final = frozenset({str, int, bool, timedelta, type(None)})
 _KEY: Final = frozenset({str, int})
@@ -31,9 +31,9 @@ class TracedStage:
 
     ref: str
     task: TaskFunction[Any, Any]
-    args: list[Binding]
+    args: Sequence[Binding]
     kwargs: dict[str, Binding]
-    requires: list[str]
+    requires: Sequence[str]
     promise: Promise
     max_jumps: int | None = None
 
@@ -67,7 +67,9 @@ class Traces:
     def graph(self, trace: Trace, returned: Any, make: Callable[[], dict[str, Any]]) -> Graph:
         """The graph of a body that has returned this; it is made if there was none like it."""
         word = trace.word(returned)
-        key = None if word is None or trace.loops else (word, frozenset(trace.patches), *trace.stages.values())
+        key: Hashable = None
+        if word is not None and not trace.loops and len(trace.stages) <= MOST_STAGES:
+            key = (word, frozenset(trace.patches), *trace.stages.values())
         found = self.graphs.get(key)
         if found is None:
             document, tasks = make(), dict.fromkeys(one.task for one in trace.stages.values())
@@ -103,7 +105,7 @@ class Trace:
             ref, number = self._free(task.stem)
         elif ref in self.stages:
             raise WorkflowDefinitionError("duplicate_ref", f"there are two stages {ref!r}", (ref,))
-        key = self._key(ref, task, args, kwargs, waits)
+        key = self._key(ref, task, args, kwargs, waits) if len(self.stages) < MOST_STAGES else None
         stage = self.before.stages.get(key)
         if stage is None:
             stage = self.before.stage(key, self._stage(ref, task, args, kwargs, waits))
@@ -115,10 +117,10 @@ class Trace:
     def _stage(
         self, ref: str, task: TaskFunction[Any, Any], args: Any, kwargs: Mapping[str, Any], waits: Sequence[str]
     ) -> TracedStage:
-        given = [bind(value, self.inputs) for value in args]
+        given = tuple([bind(value, self.inputs) for value in args])
         named = {key: bind(value, self.inputs) for key, value in kwargs.items()}
         needs = [name for binding in (*given, *named.values()) for name in sources(binding)]
-        return TracedStage(ref, task, given, named, list(dict.fromkeys((*needs, *waits))), Promise(ref))
+        return TracedStage(ref, task, given, named, tuple(dict.fromkeys((*needs, *waits))), Promise(ref))
 
     def _key(
         self, ref: str, task: TaskFunction[Any, Any], args: Any, kwargs: Mapping[str, Any], waits: Sequence[str]
