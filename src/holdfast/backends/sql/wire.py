@@ -149,27 +149,22 @@ class Wire:
         return answer
 
     def _next(self) -> PGresult | None:
-        while self._libpq.is_busy():
+        libpq = self._libpq
+        while libpq.is_busy():
             self._wait()
-            self._libpq.consume_input()
-        return self._libpq.get_result()
+            libpq.consume_input()
+        return libpq.get_result()
 
 
 def encoded(statement: Statement, values: Sequence[Any]) -> list[bytes | None] | None:
     """The values as PostgreSQL has them; None if one of them is neither a text nor a number where that belongs."""
     if not statement.texts:
         return None if statement.texts is None else []
-    sent: list[bytes | None] = []
-    for is_text, value in zip(statement.texts, statement.arrange(values), strict=True):
-        if value is None:
-            sent.append(None)
-        elif is_text and type(value) is str:
-            sent.append(value.encode())
-        elif not is_text and type(value) is int and -(1 << 63) <= value < 1 << 63:
-            sent.append(_packed(value))
-        else:
-            return None
-    return sent
+    given = zip(statement.texts, statement.arrange(values), strict=True)
+    try:
+        return [None if value is None else str.encode(value) if is_text else _packed(value) for is_text, value in given]
+    except (TypeError, struct.error):
+        return None
 
 
 def waiting_for(file: int) -> Callable[[], object]:
