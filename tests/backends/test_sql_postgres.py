@@ -243,6 +243,21 @@ def test_a_subscriber_hears_of_another_store_and_not_twice_of_its_own(store: Sql
     other.close()
 
 
+def test_others_hear_of_several_changes_in_the_same_round_trip_and_of_those_that_were_lost_too(store: SqlStore) -> None:
+    heard = threading.Semaphore(0)
+    other = SqlStore(store.address.url)
+    other.subscribe("topic", heard.release)
+    changes = [Insert(ITEM, item("a")), Insert(PLAIN, Plain("p", 1, None, None))]
+    store.commit(changes, wake="topic")
+    assert heard.acquire(timeout=10)
+    with pytest.raises(Conflict):
+        store.commit(changes, wake="topic")
+    assert heard.acquire(timeout=10)
+    with connected(store) as session:
+        assert session.connection.pgconn.pipeline_status == PipelineStatus.OFF
+    other.close()
+
+
 def test_connections_come_back_after_each_call(store: SqlStore) -> None:
     for at in range(30):
         fill(store, [item(f"{at}")])

@@ -28,7 +28,7 @@ from holdfast.backends.sql.server import Again, ServerDatabase
 from holdfast.backends.sql.statement import Statement
 from holdfast.backends.sql.topics import Topics
 from holdfast.backends.sql.url import Address
-from holdfast.backends.sql.wire import Wire, wait_for
+from holdfast.backends.sql.wire import Question, Wire, wait_for
 from holdfast.errors import InvalidValue, SchemaError, StoreError, StoreUnavailable
 
 CONTENDED_S: Final = 2.0
@@ -85,14 +85,17 @@ class PostgresSession:
             return self.cursor.execute(statement.sql, statement.arrange(values)).rowcount
         return answer.command_tuples or 0
 
-    def make_surely(self, steps: Sequence[Step]) -> None:
-        """All in one round trip, and in one transaction. Raises psycopg.Error unless all rows are there."""
-        if (
-            self._wire is None
-            or any(len(rows) > 1 for _, rows in steps)
-            or not self._wire.ask_all([(write.sure, rows[0]) for write, rows in steps])
-        ):
-            _make_all_surely(self, steps)
+    def make_surely(self, steps: Sequence[Step], then: Question | None) -> bool:
+        """All in one round trip, and in one transaction. Whether what is to be asked `then` was asked in the same go.
+
+        Raises psycopg.Error unless all rows are there.
+        """
+        if self._wire is not None and all(len(rows) == 1 for _, rows in steps):
+            questions = [(write.sure, rows[0]) for write, rows in steps]
+            if self._wire.ask_all(questions, then):
+                return True
+        _make_all_surely(self, steps)
+        return False
 
     def execute(self, sql: str) -> list[Row]:
         done = self.connection.execute(cast("Any", sql), prepare=False)
@@ -201,10 +204,10 @@ class PostgresDatabase(ServerDatabase[PostgresSession]):
         self._name = uuid.uuid4().hex[:12]
         self._notifying = Statement(
             # Notifying takes a lock that all who notify queue for: held up to the disk's answer, but for this setting.
-            sa.text(f"SELECT pg_notify('{CHANNEL}', :p0), set_config('synchronous_commit', 'off', true)"),
+            _telling(f"SELECT pg_notify('{CHANNEL}', :p0), set_config('synchronous_commit', 'off', true)"),
             self.dialect,
         )
-        self._notifying_then = Statement(sa.text(f"SELECT pg_notify('{CHANNEL}', :p0)"), self.dialect)
+        self._notifying_then = Statement(_telling(f"SELECT pg_notify('{CHANNEL}', :p0)"), self.dialect)
         self._contended_until = 0.0
         self._folded = 0
         self._listener: Listener | None = None
@@ -214,11 +217,12 @@ class PostgresDatabase(ServerDatabase[PostgresSession]):
 
     def run(self, steps: Sequence[Step], wake: str | None) -> None:
         def work(session: PostgresSession) -> None:
+            then = None if wake is None else (self._notifying, (message(self._name, wake),))
             if len(steps) == 1 and len(steps[0].rows) == 1:
                 if session.count(steps[0].write.one, steps[0].rows[0]) != 1:
                     raise Lost
-            elif steps:
-                session.make_surely(steps)
+            elif steps and session.make_surely(steps, then):
+                return
             if wake is not None:
                 self._notify(session, wake)
 
@@ -371,6 +375,10 @@ def _fold(session: PostgresSession, counters: Sequence[sa.Table], dialect: Diale
         if vacuum:
             # Autovacuum comes once a minute at best, and until then every tally reads past the folded rows.
             session.execute(f"VACUUM (SKIP_LOCKED, TRUNCATE false) {table.name}")
+
+
+def _telling(sql: str) -> sa.TextClause:
+    return sa.text(sql).bindparams(sa.bindparam("p0", type_=sa.Text()))
 
 
 def _line(error: BaseException) -> str:

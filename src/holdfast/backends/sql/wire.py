@@ -6,6 +6,7 @@ import select
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ _TEXT, _BIGINT = 25, 20  # PostgreSQL's numbers of these types, in every databas
 _packed: Final = struct.Struct("!q").pack
 _CAN_POLL: Final = hasattr(select, "poll")
 _DONE: Final = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
+Question = tuple[Statement, Sequence[Any]]
 
 
 class Wire:
@@ -53,21 +55,22 @@ class Wire:
             self._prepared.clear()
             return self._run(statement, sent)
 
-    def ask_all(self, questions: Sequence[tuple[Statement, Sequence[Any]]]) -> bool:
-        """Run them in one round trip and one transaction. False, and nothing was sent, as above.
+    def ask_all(self, questions: Sequence[Question], then: Question | None = None) -> bool:
+        """Run them in one round trip and one transaction, and another one `then`, whatever came of them and may come of
+        it. False, and nothing was sent, as above.
 
-        Raises psycopg.Error; unless the connection is lost, nothing is done then.
+        Raises psycopg.Error; unless the connection is lost, nothing but that is done then.
         """
         sent: list[tuple[Statement, list[bytes | None]]] = []
-        for statement, values in questions if self._is_free else ():
+        for statement, values in (*questions, *([] if then is None else [then])) if self._is_free else ():
             if (one := encoded(statement, values)) is None:
                 return False
             sent.append((statement, one))
         try:
-            return bool(sent) and self._run_all(sent)
+            return bool(sent) and self._run_all(sent, len(questions))
         except errors.InvalidSqlStatementName:
             self._prepared.clear()
-            return self._run_all(sent)
+            return self._run_all(sent, len(questions))
 
     @property
     def _is_free(self) -> bool:
@@ -84,15 +87,16 @@ class Wire:
         self._libpq.send_query_prepared(name, sent, [Format.BINARY] * len(sent), Format.BINARY)
         return self._answer(self._read)
 
-    def _run_all(self, sent: Sequence[tuple[Statement, list[bytes | None]]]) -> bool:
+    def _run_all(self, sent: Sequence[tuple[Statement, list[bytes | None]]], together: int) -> bool:
         names = [self._prepared.get(statement.sql) or self._prepare(statement) for statement, _ in sent]
         if None in names:
             return False
         self._libpq.enter_pipeline_mode()
-        for name, (_, values) in zip(names, sent, strict=True):
+        for number, (name, (_, values)) in enumerate(zip(names, sent, strict=True), 1):
             self._libpq.send_query_prepared(name or b"", values, [Format.BINARY] * len(values), Format.BINARY)
-        self._libpq.pipeline_sync()
-        self._answer(self._read_all)
+            if number >= together:
+                self._libpq.pipeline_sync()
+        self._answer(partial(self._read_all, 1 + len(sent) - together))
         return True
 
     def _prepare(self, statement: Statement) -> bytes | None:
@@ -128,23 +132,29 @@ class Wire:
         assert answer is not None  # to every question there is one
         return answer
 
-    def _read_all(self) -> PGresult:
-        """The answers up to the end of the pipeline, each followed by a None; the last one, or the first failure."""
+    def _read_all(self, transactions: int) -> PGresult:
+        """The answers up to the end of the pipeline, each followed by a None; of the first transaction the last one, or
+        its first failure."""
         answer: PGresult | None = None
         before: PGresult | None = None
-        while True:
-            one = self._next()
-            if one is None and before is None:
-                self._connection.close()  # it is not where we think it is: nobody may use it any more
-                raise psycopg.OperationalError("the connection is lost")
-            before = one
-            if one is None:
-                continue
-            if one.status == ExecStatus.PIPELINE_SYNC:
-                break
-            if answer is None or answer.status in _DONE:
-                answer = one
-        self._libpq.exit_pipeline_mode()
+        ended = 0
+        try:
+            while ended < transactions:
+                one = self._next()
+                if one is None and before is None:
+                    raise psycopg.OperationalError("the connection is lost")
+                if one is None:
+                    pass
+                elif one.status == ExecStatus.PIPELINE_SYNC:
+                    ended += 1
+                elif not ended and (answer is None or answer.status in _DONE):
+                    answer = one
+                before = one
+            self._libpq.exit_pipeline_mode()
+        except psycopg.Error:
+            self._connection.close()  # it is not where we think it is: nobody may use it any more
+            if not ended:
+                raise
         assert answer is not None  # to every question there is one
         return answer
 
