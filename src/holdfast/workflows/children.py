@@ -83,10 +83,13 @@ def joining(store: Store, blueprints: Blueprints, ref: str, id: str) -> Callable
     return lambda step: join(step, ref, left, {"type": "TaskError", "message": message})
 
 
-def result_of(store: Store, blueprint: Blueprint, record: WorkflowRecord) -> Any:
-    """What a workflow has returned; of one that was put together as a model, what its last stages have left."""
+def result_of(store: Store, blueprint: Blueprint, record: WorkflowRecord, run: Run | None = None) -> Any:
+    """What a workflow has returned; of one that was put together as a model, what its last stages have left. `run` is
+    the workflow as it has ended, where that is known."""
 
     def outputs(ref: str) -> dict[str, Any]:
+        if run is not None and not run.lacks((ref,)):
+            return run.stage(ref).outputs
         found = store.get(STAGE, [f"{record.id}.{ref}"])[0]
         left: dict[str, Any] = {} if found is None else from_json(found.outputs)
         return left

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import TaskError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.workflows.guarantees import WorkflowGuarantees, guarantees_of
 from holdfast.workflows.records import WorkflowRecord
@@ -33,11 +32,7 @@ class WorkflowRun:
 
         Raises TimeoutError when it takes longer, TaskError when it did not succeed.
         """
-        record = self._workflows.wait(self.id, timeout)
-        if record.status != WorkflowStatus.SUCCEEDED:
-            why = record.reason or "no reason given"
-            raise TaskError(f"workflow {record.name!r} ({record.id}) is {record.status}: {why}")
-        return self._workflows.returned(record)
+        return self._workflows.returned(self.id, timeout)
 
     def describe(self) -> WorkflowGuarantees:
         """What it guarantees, step by step."""

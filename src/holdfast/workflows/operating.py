@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 from weakref import WeakSet
 
 from holdfast.core.clock import Clock
-from holdfast.errors import ConcurrencyError, Conflict, DeadLetterError, WorkflowNotFoundError
+from holdfast.errors import ConcurrencyError, Conflict, DeadLetterError, TaskError, WorkflowNotFoundError
 from holdfast.machine.run import Advance, Missing
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json, micros, to_json
-from holdfast.store.port import Change, Insert, Store, Subscription
+from holdfast.store.port import Change, Insert, Store
 from holdfast.workflows import control
 from holdfast.workflows.burial import story_of
 from holdfast.workflows.children import result_of
@@ -35,12 +34,12 @@ from holdfast.workflows.records import MESSAGE, PROCESSED, STAGE, WORKFLOW, Proc
 from holdfast.workflows.reporting import Reporter
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints
-from holdfast.workflows.settling import ENDED, WAKE
+from holdfast.workflows.settling import WAKE
 from holdfast.workflows.signals import APPROVAL, Signal, send, word_of
 from holdfast.workflows.starting import start_waiting
+from holdfast.workflows.waiters import Ended, Waiters
 from holdfast.workflows.worker import WorkflowWorker
 
-_POLL_S: Final = 0.5
 Act = Callable[[Run, Advance], "list[Change] | None"]
 """What is to be done; the changes besides those of the workflow itself, or None: nothing."""
 
@@ -59,15 +58,15 @@ class Operating(Reading):
         self.dead = DeadItems(store, configs.handler.default_page_size)
         self.delivery = Delivery(store, self, configs.handler)
         self.delivery.handlers["ResumeStage"] = self._resume_by_message
-        self._ended = threading.Condition()
         self._workers: WeakSet[WorkflowWorker] = WeakSet()
-        self._subscriptions: list[Subscription] = []
-        self._waiters: dict[str, list[Waiter]] = {}
+        self._waiters = Waiters(store, self.record, self._goes_on_here, clock)
 
     def close(self) -> None:
         """Stop listening."""
-        while self._subscriptions:
-            self._subscriptions.pop().close()
+        self._waiters.close()
+
+    def _goes_on_here(self, id: str) -> bool:
+        return any(worker.has(id) for worker in tuple(self._workers))
 
     def get(self, id: str) -> WorkflowRun:
         """Raises WorkflowNotFoundError."""
@@ -344,66 +343,20 @@ class Operating(Reading):
 
     def wait(self, id: str, timeout: float | None = None) -> WorkflowRecord:
         """The workflow once it has ended. Raises TimeoutError."""
-        if not self._subscriptions:  # other processes end workflows, too
-            self._subscriptions = [self._store.subscribe(topic, self._hear) for topic in (WAKE, ENDED)]
-        waiter = Waiter()
-        with self._ended:
-            self._waiters.setdefault(id, []).append(waiter)
-        try:
-            return self._wait(id, waiter, timeout)
-        finally:
-            with self._ended:
-                others = self._waiters[id]
-                others.remove(waiter)
-                if not others:
-                    del self._waiters[id]
+        return self._waiters.wait(id, timeout).record
 
-    def _wait(self, id: str, waiter: Waiter, timeout: float | None) -> WorkflowRecord:
-        until = None if timeout is None else self._clock.monotonic() + timeout
-        record, in_time = self.record(id), True
-        while not WorkflowStatus(record.status).is_complete:
-            left = _POLL_S if until is None else min(_POLL_S, until - self._clock.monotonic())
-            if left <= 0:
-                raise TimeoutError(f"workflow {id} has not ended within {timeout:g} s; it is {record.status}")
-            with self._ended:
-                if not waiter.news:
-                    in_time = self._ended.wait(left)
-                waiter.news = False
-            if waiter.record is not None:
-                return waiter.record
-            # What goes on in this process is told when it ends; others only say that something has happened.
-            if not (in_time and any(worker.has(id) for worker in tuple(self._workers))):
-                record = self.record(id)
-        return record
+    def returned(self, id: str, timeout: float | None = None) -> Any:
+        """What it has returned, once it has ended. Raises TimeoutError when it takes longer, TaskError when it did not
+        succeed."""
+        record, run = self._waiters.wait(id, timeout)
+        if record.status != WorkflowStatus.SUCCEEDED:
+            why = record.reason or "no reason given"
+            raise TaskError(f"workflow {record.name!r} ({record.id}) is {record.status}: {why}")
+        return result_of(self._store, self._blueprint(record), record, run)
 
-    def returned(self, record: WorkflowRecord) -> Any:
-        return result_of(self._store, self._blueprint(record), record)
-
-    def heard(self, record: WorkflowRecord) -> None:
+    def heard(self, record: WorkflowRecord, run: Run | None = None) -> None:
         """A workflow was changed here: whoever waits for it looks, and if it has ended its tasks are asked to stop."""
         if WorkflowStatus(record.status).is_complete:
             for worker in tuple(self._workers):
                 worker.cut(record.id, f"its workflow is {record.status}")
-            with self._ended:
-                waiters = self._waiters.get(record.id, ())
-                for waiter in waiters:
-                    waiter.record, waiter.news = record, True
-                if waiters:
-                    self._ended.notify_all()
-
-    def _hear(self) -> None:
-        with self._ended:
-            for waiters in self._waiters.values():
-                for waiter in waiters:
-                    waiter.news = True
-            self._ended.notify_all()
-
-
-class Waiter:
-    """Somebody who waits for the end of a workflow: whether to look, and how it ended if that was told."""
-
-    __slots__ = ("news", "record")
-
-    def __init__(self) -> None:
-        self.news = False
-        self.record: WorkflowRecord | None = None
+            self._waiters.tell(Ended(record, run))

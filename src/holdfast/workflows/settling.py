@@ -23,7 +23,7 @@ from holdfast.workflows.beginning import First
 from holdfast.workflows.burial import buried
 from holdfast.workflows.following import NOTHING, Following, follow
 from holdfast.workflows.preparing import Ending, Prepared, Preparing, Rooms, Settlement, Settles
-from holdfast.workflows.records import ITEM, WORKFLOW, ItemRecord, WorkflowRecord
+from holdfast.workflows.records import ITEM, WORKFLOW, ItemRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Runs
 
@@ -72,7 +72,7 @@ class Settling:
         may_own: Callable[[], bool],
         hand_out: Callable[[Sequence[tuple[ItemRecord, Run]]], None],
         settled: Callable[[Sequence[ItemRecord]], None],
-        told: Callable[[WorkflowRecord], None],
+        told: Callable[[Run], None],
         ending: Ending = lambda run, step: [],
         retries: int = 3,
         stored: Stored = lambda run, events: None,
@@ -91,7 +91,7 @@ class Settling:
         self._new: deque[Beginning] = deque()
         self._later: list[Settles] = []
         self._changed: deque[str] = deque()
-        self._over: list[WorkflowRecord] = []
+        self._over: list[Run] = []
         self._stored: list[Prepared] = []
         self.writing = threading.Lock()
         """Whoever holds it may look at runs and change them."""
@@ -157,8 +157,8 @@ class Settling:
                 self.writing.release()
                 for step in stored:
                     self._report(step.run, step.events)
-                for record in over:  # tasks that are asked to stop may do something about it: not under our lock
-                    self._told(record)
+                for run in over:  # tasks that are asked to stop may do something about it: not under our lock
+                    self._told(run)
 
     def _write_all(self) -> None:
         while self._changed:
@@ -325,7 +325,7 @@ class Settling:
             step.run.stored(step.record, step.records)
             if step.over:
                 self._runs.forget((step.run.id,))
-                self._over.append(step.record)
+                self._over.append(step.run)
             elif step.kept:
                 self._runs.add(step.run)
             handed += [(item, step.run) for item in step.kept]

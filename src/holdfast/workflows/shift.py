@@ -41,6 +41,7 @@ from holdfast.workflows.records import ITEM, WAITING, ItemRecord, WorkflowRecord
 from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.reporting import Reporter
 from holdfast.workflows.rounds import Rounds
+from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints, Runs
 from holdfast.workflows.serving import Serving, tidy
 from holdfast.workflows.settling import WAKE, Settling
@@ -74,7 +75,7 @@ class Shift:
         *,
         guard: Callable[[str], Any],
         sessions: SessionsOf,
-        told: Callable[[WorkflowRecord], None],
+        told: Callable[[WorkflowRecord, Run], None],
         reporter: Reporter,
         ending: Ending,
         parking: Parking,
@@ -431,7 +432,8 @@ class Shift:
     def _settled_within(self, prepared: Prepared) -> None:
         self._reporter.stored(prepared.run, prepared.events)
         if prepared.over:
-            self._over(prepared.record)
+            prepared.run.stored(prepared.record, prepared.records)
+            self._over(prepared.run)
         self.wake.set()
 
     def _settled(self, items: Sequence[ItemRecord]) -> None:
@@ -439,13 +441,13 @@ class Shift:
         if self._claiming.is_full and any(self.hands.is_hungry(type) for type in {item.type for item in items}):
             self.wake.set()
 
-    def _over(self, record: WorkflowRecord) -> None:
-        self._circuits.clear_workflow_circuits(record.id)
-        self.cut(record.id, "its workflow has ended")
+    def _over(self, run: Run) -> None:
+        self._circuits.clear_workflow_circuits(run.id)
+        self.cut(run.id, "its workflow has ended")
         try:
-            self._told(record)
+            self._told(run.record, run)
         except Exception:
-            _log.exception("workflows: what follows the end of %s failed", record.id)
+            _log.exception("workflows: what follows the end of %s failed", run.id)
 
     def _interrupted(self, error: BaseException) -> None:
         self.interrupt = error

@@ -28,6 +28,7 @@ from holdfast.workflows.rates import Rates
 from holdfast.workflows.records import ItemRecord, WorkflowRecord
 from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.reporting import Reporter
+from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints
 from holdfast.workflows.settling import WAKE
 from holdfast.workflows.shift import Shift
@@ -60,7 +61,7 @@ class WorkflowWorker:
         *,
         guard: Callable[[str], Any],
         sessions: SessionsOf,
-        told: Callable[[WorkflowRecord], None],
+        told: Callable[[WorkflowRecord, Run], None],
         reporter: Reporter,
         ending: Ending,
         parking: Parking,

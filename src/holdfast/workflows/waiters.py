@@ -1,0 +1,109 @@
+"""Who waits for the end of a workflow, in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from holdfast.core.clock import Clock
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.store.port import Store, Subscription
+from holdfast.workflows.records import WorkflowRecord
+from holdfast.workflows.run import Run
+from holdfast.workflows.settling import ENDED, WAKE
+
+POLL_S: Final = 0.5
+"""How often to look, whatever is told."""
+
+
+class Ended(NamedTuple):
+    """A workflow that has ended, and its stages, where they are known."""
+
+    record: WorkflowRecord
+    run: Run | None
+
+
+class Waiter:
+    """Somebody who waits: whether to look, and how it ended if that was told."""
+
+    __slots__ = ("ended", "news")
+
+    def __init__(self) -> None:
+        self.news = False
+        self.ended: Ended | None = None
+
+
+class Waiters:
+    """`record` reads a workflow, `goes_on_here` says whether a worker of this process has it, as far as is known."""
+
+    def __init__(
+        self, store: Store, record: Callable[[str], WorkflowRecord], goes_on_here: Callable[[str], bool], clock: Clock
+    ) -> None:
+        self._store = store
+        self._record = record
+        self._goes_on_here = goes_on_here
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._subscriptions: list[Subscription] = []
+        self._waiters: dict[str, list[Waiter]] = {}
+
+    def wait(self, id: str, timeout: float | None) -> Ended:
+        """Raises TimeoutError, and WorkflowNotFoundError."""
+        if not self._subscriptions:  # other processes end workflows, too
+            self._subscriptions = [self._store.subscribe(topic, self._hear) for topic in (WAKE, ENDED)]
+        waiter = Waiter()
+        with self._changed:
+            self._waiters.setdefault(id, []).append(waiter)
+        try:
+            return self._told_or_found(id, waiter, timeout)
+        finally:
+            with self._changed:
+                others = self._waiters[id]
+                others.remove(waiter)
+                if not others:
+                    del self._waiters[id]
+
+    def _told_or_found(self, id: str, waiter: Waiter, timeout: float | None) -> Ended:
+        looked = began = self._clock.monotonic()
+        # What goes on in this process is told when it ends; others only say that something has happened.
+        record, in_time = None if self._goes_on_here(id) else self._record(id), True
+        while record is None or not WorkflowStatus(record.status).is_complete:
+            now = self._clock.monotonic()
+            left = POLL_S if timeout is None else min(POLL_S, began + timeout - now)
+            if left <= 0:
+                record = self._record(id)
+                if WorkflowStatus(record.status).is_complete:
+                    break
+                raise TimeoutError(f"workflow {id} has not ended within {timeout:g} s; it is {record.status}")
+            with self._changed:
+                if not waiter.news:
+                    in_time = self._changed.wait(left)
+                waiter.news = False
+            if waiter.ended is not None:
+                return waiter.ended
+            # It may have gone on elsewhere, while much is told of others.
+            if not in_time or now >= looked + POLL_S or not self._goes_on_here(id):
+                record, looked = self._record(id), now
+        return Ended(record, None)
+
+    def tell(self, ended: Ended) -> None:
+        """To those who wait for this one."""
+        with self._changed:
+            waiters = self._waiters.get(ended.record.id, ())
+            for waiter in waiters:
+                waiter.ended, waiter.news = ended, True
+            if waiters:
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop listening."""
+        while self._subscriptions:
+            self._subscriptions.pop().close()
+
+    def _hear(self) -> None:
+        with self._changed:
+            for waiters in self._waiters.values():
+                for waiter in waiters:
+                    waiter.news = True
+            self._changed.notify_all()
