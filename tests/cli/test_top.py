@@ -60,7 +60,7 @@ def test_once_it_is_printed_and_that_is_all(run: Run, hold: Holdfast, filed: Cal
     run("breakers", "force-open", "payments", "--reason", "provider is down", "--by", "ann")
     said = lines(run("top", "--once"))
     assert re.fullmatch(r"Holdfast  \d\d:\d\d:\d\d UTC  sqlite:///.*", said[0])
-    assert "is open since 0 s and held so by an operator, 2 letters wait" in said[1]
+    assert "has been open for 0 s and held so by an operator, 2 letters wait" in said[1]
     assert said[3] == "breakers   1 open   0 half open   0 closed"
     assert said[4].startswith("  payments                      open  for 0s  held by ann, 89m left: provider")
     assert said[5] == "letters    2 pending   0 replaying   0 requires review   0 resolved"

@@ -29,7 +29,7 @@ def test_what_is_wrong_is_said_and_leads_to_it(hold: Holdfast, visit: Visit) -> 
     hold.breakers.atomic_force_open("payments", "maintenance", "ops")
     page = visit("/overview")
     expect(page.get_by_role("heading", level=1)).to_contain_text(
-        re.compile(r"payments is open since .*, 3 letters wait")
+        re.compile(r"payments has been open for .*, 3 letters wait")
     )
     expect(page.locator("[data-tone=trouble]")).to_be_visible()
     expect(page.get_by_text("held by ops")).to_be_visible()
@@ -75,5 +75,5 @@ def test_nothing_sticks_out_of_a_narrow_window(hold: Holdfast, visit: Visit, sha
     file(hold, 2, "d" * 150)
     hold.breakers.atomic_force_open("b" * 150, "r" * 300, "o" * 100)
     page = visit("/overview", viewport=NARROW, shade=shade)
-    expect(page.get_by_role("heading", level=1)).to_contain_text("is open")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("has been open")
     assert sticks_out(page) == 0

@@ -80,7 +80,7 @@ def test_breakers_that_are_not_as_they_should_be_are_named(tmp_path: Path) -> No
         assert (found["mail"]["state"], found["mail"]["shared"]) == ("open", False)
         assert shown["breakers"]["by_state"] == {"open": 2, "closed": 1}
         assert shown["headline"]["tone"] == "trouble"
-        assert shown["headline"]["text"].startswith("payments is open since 2 m and held so by an operator")
+        assert shown["headline"]["text"].startswith("payments has been open for 2 m and held so by an operator")
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgres"])
@@ -240,7 +240,7 @@ def test_a_headline_names_the_worst_first_and_stays_short() -> None:
     said = headline(quick, slow, {"by_severity": {"error": 1}})
     assert said["tone"] == "trouble"
     assert said["text"] == (
-        "a is open since 0 s, b is open since 0 s, 1 more breaker is not closed, 1 saga is stuck, and 6 more."
+        "a has been open for 0 s, b has been open for 0 s, 1 more breaker is not closed, 1 saga is stuck, and 6 more."
     )
     assert said["parts"][4:] == [
         "100 or more tasks are stranded, as no worker can take them", "the outbox is 6 m behind",

@@ -212,9 +212,10 @@ def _troubles(quick: Mapping[str, Any], slow: Mapping[str, Any], doctor: Mapping
     now: datetime = quick["at"]
     shut = [one for one in quick["breakers"]["items"] if one["state"] != CLOSED.value]
     for one in shut[:2]:
-        since = "" if one["since"] is None else f" since {span(_age(one['since'], now) or 0.0)}"
+        state = one["state"].replace("_", "-")
+        age = None if one["since"] is None else span(_age(one["since"], now) or 0.0)
         held = " and held so by an operator" if one["pinned"] else ""
-        yield f"{one['name']} is {one['state'].replace('_', '-')}{since}{held}"
+        yield f"{one['name']} " + (f"is {state}" if age is None else f"has been {state} for {age}") + held
     if len(shut) > 2:
         yield f"{_number(len(shut) - 2, 'more breaker is', 'more breakers are')} not closed"
     if slow["sagas"] is not None and (stuck := slow["sagas"]["by_state"][str(SagaState.STUCK)]):
