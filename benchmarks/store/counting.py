@@ -15,15 +15,21 @@ Counts = dict[str, int]
 
 
 class SqliteTrace:
-    """The statements of every connection that this process opens from now on."""
+    """The statements of every connection that this process opens from now on, to one file or to any."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str | None = None) -> None:
+        self._path = path
+        self._opening: dict[int, str] = {}
         self._connections: list[sqlite3.Connection] = []
         sys.addaudithook(self._heard)
 
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "sqlite3.connect/handle" and isinstance(arguments[0], sqlite3.Connection):
-            self._connections.append(arguments[0])
+        if event == "sqlite3.connect":
+            self._opening[get_ident()] = str(arguments[0])
+        elif event == "sqlite3.connect/handle" and isinstance(arguments[0], sqlite3.Connection):
+            path = self._opening.pop(get_ident(), None)
+            if self._path is None or path == self._path:
+                self._connections.append(arguments[0])
 
     def count(self, run: Callable[[], object], *, everywhere: bool = False) -> Counts:
         """Statements sent, and commits: by this thread and not by what runs in the background, or by all threads."""

@@ -71,7 +71,8 @@ class Ours:
         url = setup.url(store, place)
         self._count: Callable[[Callable[[], object]], dict[str, float]]
         if store == "sqlite":
-            trace = SqliteTrace()  # before anything is connected
+            # Before anything is connected; the process has other files open, whose watchers look, too.
+            trace = SqliteTrace(url.removeprefix("sqlite:///"))
             self._count = lambda run: _without_transactions(trace.count(run, everywhere=True))
         else:
             # A pipeline is one transaction without saying so: its commits cannot be told from the log.
