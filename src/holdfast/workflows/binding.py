@@ -117,8 +117,12 @@ def sources(binding: Binding) -> Iterator[str]:
 def resolve(
     binding: Binding, inputs: Mapping[str, Any], outputs: Callable[[str], Any], context: Mapping[str, Any] = {}
 ) -> Any:
-    """The value; `context` is the stage's own. Raises TaskError if what an earlier stage left has no such part."""
+    """The value; `context` is the stage's own. Raises TaskError if what an earlier stage left has no such part.
+
+    Lists and dicts are copies: whoever gets them may change them, and nobody else sees that.
+    """
     kind, what = binding[0], binding[1]
+    value: Any
     if kind == "out":
         value = outputs(what)
         for key in binding[2:]:
@@ -126,16 +130,17 @@ def resolve(
                 value = value[key]
             except (LookupError, TypeError):
                 raise TaskError(f"what stage {what!r} left has no {key!r}") from None
-        return value
-    if kind == "in":
-        return inputs[what]
-    if kind == "own":
-        return context.get(what)
-    if kind == "list":
+    elif kind == "in":
+        value = inputs[what]
+    elif kind == "own":
+        value = context.get(what)
+    elif kind == "list":
         return [resolve(item, inputs, outputs, context) for item in what]
-    if kind == "dict":
+    elif kind == "dict":
         return {key: resolve(item, inputs, outputs, context) for key, item in what.items()}
-    return what
+    else:
+        value = what
+    return plain(value) if type(value) in (dict, list) else value
 
 
 def _is_input(value: Any, inputs: Mapping[int, str]) -> bool:

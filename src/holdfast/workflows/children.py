@@ -88,9 +88,7 @@ def result_of(store: Store, blueprint: Blueprint, record: WorkflowRecord, run: R
     the workflow as it has ended, where that is known."""
 
     def outputs(ref: str) -> dict[str, Any]:
-        if run is not None and not run.lacks((ref,)):
-            return run.stage(ref).outputs
-        found = store.get(STAGE, [f"{record.id}.{ref}"])[0]
+        found = (None if run is None else run.as_stored(ref)) or store.get(STAGE, [f"{record.id}.{ref}"])[0]
         left: dict[str, Any] = {} if found is None else from_json(found.outputs)
         return left
 

@@ -92,6 +92,8 @@ class Settling:
         self._later: list[Settles] = []
         self._changed: deque[str] = deque()
         self._over: list[Run] = []
+        self.untold: set[str] = set()
+        """The workflows that have ended, of which `told` has yet to hear."""
         self._stored: list[Prepared] = []
         self.writing = threading.Lock()
         """Whoever holds it may look at runs and change them."""
@@ -159,6 +161,7 @@ class Settling:
                     self._report(step.run, step.events)
                 for run in over:  # tasks that are asked to stop may do something about it: not under our lock
                     self._told(run)
+                    self.untold.discard(run.id)
 
     def _write_all(self) -> None:
         while self._changed:
@@ -324,6 +327,7 @@ class Settling:
         for step in steps:
             step.run.stored(step.record, step.records)
             if step.over:
+                self.untold.add(step.run.id)
                 self._runs.forget((step.run.id,))
                 self._over.append(step.run)
             elif step.kept:

@@ -80,10 +80,11 @@ class Waiters:
                 if not waiter.news:
                     in_time = self._changed.wait(left)
                 waiter.news = False
+            is_here = self._goes_on_here(id)  # until it is told
             if waiter.ended is not None:
                 return waiter.ended
             # It may have gone on elsewhere, while much is told of others.
-            if not in_time or now >= looked + POLL_S or not self._goes_on_here(id):
+            if not in_time or now >= looked + POLL_S or not is_here:
                 record, looked = self._record(id), now
         return Ended(record, None)
 
