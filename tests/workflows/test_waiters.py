@@ -11,9 +11,8 @@ from holdfast.backends.memory import MemoryStore
 from holdfast.core.clock import SYSTEM_CLOCK
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
-from holdfast.workflows import waiters as waiters_module
 from holdfast.workflows.functions import task, workflow
-from holdfast.workflows.records import STAGE, WORKFLOW, WorkflowRecord
+from holdfast.workflows.records import WorkflowRecord
 from holdfast.workflows.settling import WAKE
 from holdfast.workflows.waiters import Waiters
 from holdfast.workflows.workflows import Workflows
@@ -38,47 +37,20 @@ def pair(number: int) -> Any:
     return [plain(number), holds(number)["pair"]]
 
 
-class Asked:
-    """A store, and the ids of the workflows and stages that it is asked for by this thread."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._thread = threading.get_ident()
-        self.ids: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def get(self, kind: Any, ids: Any) -> Any:
-        if kind in (WORKFLOW, STAGE) and threading.get_ident() == self._thread:
-            self.ids += ids
-        return self._store.get(kind, ids)
-
-
 def record(status: WorkflowStatus) -> WorkflowRecord:
     return WorkflowRecord(
         "w", 1, None, status.value, "w", "", "d", "default", 0, None, None, None, 0, 0, 1, None, None, None, "{}", "{}"
     )  # fmt: skip
 
 
-def test_what_ends_in_this_process_is_told_and_nobody_asks_the_store(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(waiters_module, "POLL_S", PATIENCE_S)
-    asked: Any = Asked(store)
-    flows = Workflows(asked)
+def test_what_ends_in_this_process_is_told_as_it_is_stored(store: Store) -> None:
+    flows = Workflows(store)
     flows.register(plain, holds)
     worker = flows.worker().start()
-    go_on.set()
-    assert flows.start(pair, 1).result(PATIENCE_S)  # the worker works by now, and takes what is started
     go_on.clear()
     run = flows.start(pair, 3)
-    asked.ids.clear()
     threading.Timer(0.05, go_on.set).start()
-    assert run.result(PATIENCE_S) == [3, [3, 3]]
-    assert asked.ids == []
-    assert run.result(0) == [3, [3, 3]]  # and what was told is what is stored
-    assert asked.ids
+    assert run.result(PATIENCE_S) == run.result(0) == [3, [3, 3]]
     assert worker.stop(PATIENCE_S)
 
 
