@@ -258,6 +258,76 @@ def test_others_hear_of_several_changes_in_the_same_round_trip_and_of_those_that
     other.close()
 
 
+def test_whoever_changes_does_not_wait_until_others_are_told(store: SqlStore) -> None:
+    with connected(store) as session:
+        wire = session._wire
+    changes = [Insert(ITEM, item("a")), Insert(PLAIN, Plain("p", 1, None, None))]
+    store.commit(changes, wake="topic")
+    assert wire is not None
+    assert wire._owes
+    assert store.get(ITEM, ["a"]) == [item("a")]
+    assert not wire._owes
+
+
+def test_a_connection_that_is_lost_before_others_were_told_is_left_for_another(store: SqlStore) -> None:
+    store.commit([Insert(ITEM, item("a")), Insert(PLAIN, Plain("p", 1, None, None))], wake="topic")
+    with psycopg.connect(store.address.url, autocommit=True) as other:
+        other.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "WHERE application_name = 'holdfast' AND datname = current_database()"
+        )
+    assert store.get(ITEM, ["a"]) == [item("a")]
+    store.commit([Insert(ITEM, item("b")), Insert(PLAIN, Plain("q", 1, None, None))], wake="topic")
+    assert store.get(PLAIN, ["p", "q"]) == [Plain("p", 1, None, None), Plain("q", 1, None, None)]
+
+
+def test_others_hear_of_changes_by_a_connection_whose_last_one_was_undone(store: SqlStore) -> None:
+    heard = threading.Semaphore(0)
+    other = SqlStore(store.address.url)
+    other.subscribe("topic", heard.release)
+    store.commit([Insert(ITEM, item("a")), Insert(PLAIN, Plain("p", 1, None, None))], wake="topic")
+    assert heard.acquire(timeout=10)
+    with pytest.raises(Conflict):  # psycopg has the server forget all statements then
+        store.commit([Insert(ITEM, item("a")), Insert(PLAIN, Plain("q", 1, None, None))])
+    (one,) = store.get(PLAIN, ["p"])
+    assert one is not None
+    store.commit([Insert(ITEM, item("b")), Delete(PLAIN, one)], wake="topic")  # of a form that is new here
+    assert heard.acquire(timeout=10)
+    other.close()
+
+
+def test_several_changes_are_made_in_their_order(store: SqlStore) -> None:
+    (one,) = fill(store, [item("a")])
+    changes = [Insert(PLAIN, Plain("p", 1, None, None)), Swap(ITEM, one, evolve(one, size=1))]
+    with psycopg.connect(store.address.url) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("INSERT INTO holdfast_conformance_plain (id, version) VALUES ('p', 1)")
+        waits = pool.submit(store.commit, changes)
+        _when_blocked(store.address.url, "SELECT pid")
+        other.execute("SELECT 1 FROM holdfast_conformance_item FOR UPDATE NOWAIT")  # it has not come that far
+        other.rollback()
+        waits.result(30)
+    assert store.get(ITEM, ["a"]) == [evolve(one, size=1)]
+
+
+def test_several_changes_of_one_record_are_made_one_after_the_other(store: SqlStore) -> None:
+    first = item("a")
+    second = evolve(first, size=1)
+    store.commit([Insert(ITEM, first), Swap(ITEM, first, second), Insert(PLAIN, Plain("p", 1, None, None))])
+    assert store.get(ITEM, ["a"]) == [second]
+    store.commit([Delete(ITEM, second), Insert(ITEM, item("a", size=9)), Insert(PLAIN, Plain("a", 1, None, None))])
+    assert (store.get(ITEM, ["a"]), store.get(PLAIN, ["a"])) == ([item("a", size=9)], [Plain("a", 1, None, None)])
+
+
+def test_a_unique_value_goes_from_one_record_to_another_in_one_commit(store: SqlStore) -> None:
+    (one,) = fill(store, [item("a", token="k")])
+    store.commit([Delete(ITEM, one), Insert(ITEM, item("b", token="k"))])
+    (two,) = store.get(ITEM, ["b"])
+    assert two is not None
+    store.commit([Swap(ITEM, two, evolve(two, token=None)), Insert(ITEM, item("c", token="k"))])
+    found = store.get(ITEM, ["b", "c"])
+    assert [one and one.token for one in found] == [None, "k"]
+
+
 def test_connections_come_back_after_each_call(store: SqlStore) -> None:
     for at in range(30):
         fill(store, [item(f"{at}")])

@@ -23,12 +23,12 @@ def changed_places(plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> tupl
 
 def swap_step(plans: Plans, old: Sequence[Any], new: Sequence[Any]) -> tuple[Write, Sequence[Any]]:
     """How to put `new` in the place of `old` by writing what changes. It may fail for a record that was made anew."""
-    # To write a field that says the same in another object does no harm.
-    other = tuple(compress(plans.places, map(is_not, old, new)))
-    form = plans.forms.get(other)
-    if form is None:
-        form = _form(plans, other, changed_places(plans, old, new))
-    write, written, texts, kept = form
+    # To write a field that says the same, or says it in another object, does no harm; and most swaps are like the last.
+    form = plans.last
+    if form is None or form.rest is None or form.rest(old) != form.rest(new):
+        other = tuple(compress(plans.places, map(is_not, old, new)))
+        form = plans.last = plans.forms.get(other) or _form(plans, other, changed_places(plans, old, new))
+    write, written, texts, kept, _ = form
     for at in texts:
         if len(new[at] or "") > LONG:
             return _long_step(plans, old, new)
@@ -39,11 +39,12 @@ def _form(plans: Plans, other: tuple[int, ...], changed: tuple[int, ...]) -> For
     """The way of writing these fields, for all that differ where `other` says."""
     changed = tuple(sorted({*other, *changed} - {0}))
     if plans.kind.fresh_ids or plans.born:
-        form = Form(plans.swap(changed, plans.born), itemgetter(*changed, 0), (), _getter(plans.born))
+        rest = itemgetter(0, 0, *(at for at in plans.places if at not in changed))
+        form = Form(plans.swap(changed, plans.born), itemgetter(*changed, 0), (), _getter(plans.born), rest)
     else:
         kept = plans.others(changed, ())
         texts = tuple([at for at in plans.long_texts if at not in changed])
-        form = Form(plans.swap(changed, kept), itemgetter(*changed, 0), texts, _getter(kept))
+        form = Form(plans.swap(changed, kept), itemgetter(*changed, 0), texts, _getter(kept), None)
     if len(plans.forms) >= MOST_FORMS:
         plans.forms.clear()
     plans.forms[other] = form

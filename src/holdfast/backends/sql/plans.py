@@ -64,10 +64,19 @@ class Write:
     """One way of changing a record, in the forms in which it is run."""
 
     def __init__(
-        self, expression: Any, dialect: Dialect, bulk: Callable[[tuple[int, ...]], Any], *, id_at: int = 0
+        self,
+        expression: Any,
+        dialect: Dialect,
+        bulk: Callable[[tuple[int, ...]], Any],
+        *,
+        id_at: int = 0,
+        in_turn: bool = False,
     ) -> None:
         self.id_at = id_at
         """Where the id is among the values; what is before it are the new ones."""
+        self.in_turn = in_turn
+        """Whether it may take or free a unique value: then the order of such changes matters, whatever their ids."""
+        self.inserts = isinstance(expression, sa.Insert)
         self._expression = expression
         self._dialect = dialect
         self._bulk = bulk
@@ -81,7 +90,7 @@ class Write:
     @cached_property
     def sure(self) -> Statement:
         """The same, failing if the row was not there: for a transaction that is sent as a whole."""
-        if isinstance(self._expression, sa.Insert):
+        if self.inserts:
             return self.one
         return Statement(_insisting(self._expression, sa.func.count()), self._dialect)
 
@@ -113,12 +122,14 @@ class Write:
 
 class Form(NamedTuple):
     """A swap of the same fields, again and again. `written` gives their new values and the id, `kept` those of the
-    fields that are compared; `texts` are the places of texts among these that may be too long for that."""
+    fields that are compared; `texts` are the places of texts among these that may be too long for that. `rest` gives
+    what is not written, where it is not compared, either."""
 
     write: Write
     written: Callable[[Any], Any]
     texts: tuple[int, ...]
     kept: Callable[[Any], Any] | None
+    rest: Callable[[Any], Any] | None
 
 
 class Plans:
@@ -143,6 +154,7 @@ class Plans:
         self._kept: dict[Hashable, Any] = {}
         self.forms: dict[tuple[int, ...], Form] = {}
         """By the fields that are other objects than before."""
+        self.last: Form | None = None
 
     def _keep(self, key: Hashable, make: Callable[[], Made]) -> Made:
         found = self._kept.get(key)
@@ -193,7 +205,8 @@ class Plans:
             given = self.dialect.given([(name, self._rows.c[name]) for name in names], Binder().of)
             return self._rows.insert().from_select(names, sa.select(*(given.c[name] for name in names)))
 
-        return Write(self._rows.insert().inline().values(values), self.dialect, bulk)
+        made = self._rows.insert().inline().values(values)
+        return Write(made, self.dialect, bulk, in_turn=bool(self.kind.unique))
 
     def swap(self, changed: tuple[int, ...], kept: tuple[int, ...] = (), long: tuple[int, ...] = ()) -> Write:
         """Values: the new values of the changed fields, the id, the old version, the values of fields that are kept,
@@ -228,7 +241,7 @@ class Plans:
 
         binder = Binder()
         one = update({name: binder.one(column) for name, column in given})
-        return Write(one, self.dialect, bulk, id_at=len(changed))
+        return Write(one, self.dialect, bulk, id_at=len(changed), in_turn=bool(self.kind.unique))
 
     @cached_property
     def delete(self) -> Write:
@@ -241,7 +254,8 @@ class Plans:
             there = [column == given.c[f"old_{column.name}"] for column in columns]
             return self._telling(rows.delete().where(*there))
 
-        return Write(rows.delete().where(*(column == binder.one(column) for column in columns)), self.dialect, bulk)
+        gone = rows.delete().where(*(column == binder.one(column) for column in columns))
+        return Write(gone, self.dialect, bulk, in_turn=bool(self.kind.unique))
 
     def _telling(self, change: Any) -> Any:
         """The change, giving the ids of the rows that were there, unless whoever writes is alone."""

@@ -28,12 +28,14 @@ from holdfast.backends.sql.server import Again, ServerDatabase
 from holdfast.backends.sql.statement import Statement
 from holdfast.backends.sql.topics import Topics
 from holdfast.backends.sql.url import Address
-from holdfast.backends.sql.wire import Question, Wire, wait_for
+from holdfast.backends.sql.wire import Joint, Question, Wire, wait_for
 from holdfast.errors import InvalidValue, SchemaError, StoreError, StoreUnavailable
 
 CONTENDED_S: Final = 2.0
 IDLE_S: Final = 0.2
 FOLDS_PER_VACUUM: Final = 2
+MOST_JOINED: Final = 8  # changes that go in one statement
+MOST_JOINTS: Final = 100  # a connection keeps 500 statements
 # Any numbers; whoever makes tables holds the one, whoever folds a counter the other.
 SCHEMA_LOCK: Final = 0x686F6C64
 FOLD_LOCK: Final = 0x686F6C65
@@ -73,6 +75,7 @@ class PostgresSession:
         self.cursor = RawCursor(connection, row_factory=tuple_row)
         self.cursor.format = Format.BINARY
         self._wire = wire
+        self._joints: dict[tuple[Write, ...], Joint | None] = {}
         self._used = time.monotonic()
 
     def rows(self, statement: Statement, values: Sequence[Any]) -> list[Row]:
@@ -86,24 +89,37 @@ class PostgresSession:
         return answer.command_tuples or 0
 
     def make_surely(self, steps: Sequence[Step], then: Question | None) -> bool:
-        """All in one round trip, and in one transaction. Whether what is to be asked `then` was asked in the same go.
+        """All in one round trip, and in one transaction. Whether what is to be asked `then` was asked in the same go:
+        its answer is not waited for.
 
         Raises psycopg.Error unless all rows are there.
         """
-        if self._wire is not None and all(len(rows) == 1 for _, rows in steps):
-            questions = [(write.sure, rows[0]) for write, rows in steps]
-            if self._wire.ask_all(questions, then):
+        if self._wire is not None and len(steps) <= MOST_JOINED and all(len(rows) == 1 for _, rows in steps):
+            joint = self._joint(tuple([write for write, _ in steps]))
+            # Those of one record must be made one after the other; ids of several kinds may be the same as well.
+            is_it = joint is not None and len({rows[0][write.id_at] for write, rows in steps}) == len(steps)
+            if joint is not None and is_it and self._wire.ask_jointly(joint, [rows[0] for _, rows in steps], then):
                 return True
         _make_all_surely(self, steps)
         return False
+
+    def _joint(self, writes: tuple[Write, ...]) -> Joint | None:
+        if writes not in self._joints:
+            if len(self._joints) >= MOST_JOINTS:
+                self._joints.clear()
+            self._joints[writes] = Joint.of(writes)
+        return self._joints[writes]
 
     def execute(self, sql: str) -> list[Row]:
         done = self.connection.execute(cast("Any", sql), prepare=False)
         return done.fetchall() if done.description is not None else []
 
     def is_broken(self) -> bool:
-        """Whether the server has hung up: known without asking it, since it says so."""
-        if self.connection.pgconn.transaction_status != TransactionStatus.IDLE:
+        """Whether the server has hung up: known without asking it, since it says so. Asked before each use."""
+        if self._wire is not None:
+            self._wire.settle()
+        libpq = self.connection.pgconn
+        if libpq.transaction_status != TransactionStatus.IDLE or libpq.pipeline_status:
             return True
         now = time.monotonic()
         idle, self._used = now - self._used, now

@@ -137,7 +137,7 @@ class ServerDatabase(ABC, Generic[S]):
             try:
                 result = work(session)
             except Exception as error:
-                broken = session.is_broken()
+                broken = self._is_broken(session)
                 self._put_back(session, broken)
                 if not self._is_driver_error(error):
                     raise
@@ -170,7 +170,7 @@ class ServerDatabase(ABC, Generic[S]):
     def _take(self) -> S:
         try:
             session = self._pool.take()
-            while session.is_broken():
+            while self._is_broken(session):
                 self._pool.drop(session)
                 session = self._pool.take()
         except TimeoutError as error:
@@ -185,6 +185,13 @@ class ServerDatabase(ABC, Generic[S]):
         if time.monotonic() - self._measured > MEASURED_FOR_S:
             self._remeasure(session)
         return session
+
+    def _is_broken(self, session: S) -> bool:
+        try:
+            return session.is_broken()
+        except BaseException:
+            self._pool.drop(session)  # interrupted while it heard the end of what was asked before
+            raise
 
     def _open(self) -> S:
         session = self._connect()
