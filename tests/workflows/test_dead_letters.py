@@ -84,6 +84,18 @@ def test_a_workflow_that_fails_leaves_a_letter_that_says_what_failed(hold: Holdf
     assert letter.metadata["source"] == "workflow"
 
 
+def test_a_letter_names_the_entry_of_the_log_that_says_why_after_steps_of_stages_alone(
+    hold: Holdfast, crew: WorkflowWorker
+) -> None:
+    journal = Journal(hold.workflows)
+    journal.answers["c"] = [TaskResult.terminal("no")]
+    run = start(hold.workflows, stage("a"), stage("b", "a"), stage("c", "b"))
+    crew.run_once()
+    [letter] = hold.letters.find(domain="workflow.made")
+    last = hold.workflows.log(run.id)[-1]
+    assert (last.type, letter.metadata["log_entry"]) == ("workflow_ended", f"{run.id}.{last.seq:09d}")
+
+
 def test_the_replay_of_a_letter_runs_what_failed_and_the_letter_ends_with_the_workflow(
     hold: Holdfast, crew: WorkflowWorker
 ) -> None:

@@ -271,7 +271,7 @@ class Witness:
         for one in flows.find():
             seen = flows.workflow(one.id)
             stages = {stage.ref_id: (stage.status, stage.incarnation) for stage in seen.stages}
-            self.seen.setdefault((one.id, one.version), {"": (one.status, 1), **stages})
+            self.seen.setdefault((one.id, seen.version), {"": (one.status, 1), **stages})
 
 
 def _jumping(told: Told) -> list[StageExecution]:

@@ -6572,7 +6572,8 @@ export interface components {
         };
         /**
          * WorkflowRow
-         * @description A workflow in a list. `version` is also the number of the last transaction in its log.
+         * @description A workflow in a list. `version` is also the number of a transaction in its log: in a list, while it is under way,
+         *     of the last one that has changed more than stages; otherwise of the last one.
          */
         WorkflowRow: {
             /** Application */

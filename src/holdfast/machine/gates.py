@@ -1,8 +1,8 @@
 """What else decides when a stage starts, and what its start or end means to stages that do not come after it.
 
 A stage whose turn it is waits in BUFFERED: for its time, for its milestone, or for the stages that it must not meet. It
-is looked at again by whatever could have changed the answer, so nothing is polled. The version of the workflow orders
-all of its steps: no other claim is needed for two stages to exclude each other.
+is looked at again by whatever could have changed the answer, so nothing is polled. The log of the workflow orders all
+of its steps: no other claim is needed for two stages to exclude each other.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ class Insert(NamedTuple):
 
 
 class Swap(NamedTuple):
-    """Put `new` in the place of `old`, of which it is the next version. Conflicts if the stored version is another, or
-    what the kind calls `born`."""
+    """Put `new` in the place of `old`, of which it is a later version, usually the next. Conflicts if the version that
+    is stored is another, or what the kind calls `born`."""
 
     kind: Kind[Any]
     old: Record

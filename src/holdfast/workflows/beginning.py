@@ -74,7 +74,7 @@ def first_step(id: str, wanted: Wanted, now: int, *, waits: bool = False) -> Fir
         wanted.priority, wanted.pipeline, wanted.key, wanted.parent, 0, 0, now, None, None, None, wanted.inputs,
         _about(wanted),
     ))  # fmt: skip
-    run = Run(record, blueprint, is_new=True)
+    run = Run(record, blueprint, 0, is_new=True)
     step = run.advance(now)
     if wanted.drift:
         step.note("config_drifted", fields=list(wanted.drift))

@@ -26,6 +26,7 @@ from holdfast.telemetry.causation import CAUSATION_FIELD
 from holdfast.telemetry.tracing import TRACE_HEADERS
 from holdfast.workflows.children import awaiting
 from holdfast.workflows.letter_route import ENTITY, FAILURE, FUNCTION
+from holdfast.workflows.log import entry_id
 from holdfast.workflows.records import STAGE, WorkflowRecord
 from holdfast.workflows.run import Run
 
@@ -101,7 +102,7 @@ class FailedRuns:
                 "workflow": run.record.name,
                 CAUSATION_FIELD: run.cause,
                 **{name: one for name, one in run.caused_by.items() if name in TRACE_HEADERS},
-                "log_entry": f"{run.id}.{run.record.version + 1:09d}",  # which says why
+                "log_entry": entry_id(run.id, run.seq + 1),  # which says why
                 **({"idempotency_key": first["key"]} if first.get("key") else {}),
             },
             recommended_action="replay",

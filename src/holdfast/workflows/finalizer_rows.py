@@ -51,7 +51,7 @@ def put(
     def act(run: Run, step: Advance) -> list[Change] | None:
         run.read(engine.store, [ref])
         found = engine.store.get(FINALIZER, [id])[0]
-        number = run.record.version + 1 if place is None else place
+        number = run.seq + 1 if place is None else place
         if found is None:
             row = FinalizerRecord(
                 id, 1, None, workflow, ref, incarnation, number, form.value, name, args, FinalizerState.PENDING.value,

@@ -185,7 +185,7 @@ class Finalizing:
     def _hook(self, task: Task, row: FinalizerRecord) -> Any:
         record = self._store.get(WORKFLOW, [row.workflow])[0]
         assert record is not None
-        run = Run(record, self._engine.blueprints.of([record.definition])[record.definition])
+        run = Run(record, self._engine.blueprints.of([record.definition])[record.definition], record.version)
         stage = read_shown(self._store, run, row.ref)
         return task.on_cancel(stage) if row.form == FinalizerForm.CANCEL else task.on_cleanup(stage)
 

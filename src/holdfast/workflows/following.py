@@ -115,8 +115,7 @@ def _left_alone(run: Run, step: Advance) -> list[str]:
     """The workflows that stages have waited for, and that have not ended."""
     found: list[str] = []
     for ref, stage in step.changed.items():
-        before = run.as_stored(ref)
-        if before is not None and before.status == S.SUSPENDED and ref not in step.joined:
+        if run.was(ref, S.SUSPENDED) and ref not in step.joined and (before := run.as_stored(ref)) is not None:
             child = from_json(before.state).get("child")
             if child is not None and (stage.status is not S.SUSPENDED or stage.child != child):
                 found.append(child)

@@ -184,7 +184,7 @@ class Lines:
             _log.error("workflow %s cannot begin: its definition cannot be read", row.id)
             return None
         self.changes.append(Delete(WAITING, row))
-        run = Run(record, blueprint)
+        run = Run(record, blueprint, record.version)  # nothing happens to the stages of one that waits
         refs: Sequence[str] = tuple(blueprint.plan.stages)
         if record.version == 1:
             run.add(refs, [None] * len(refs))

@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakSet
 
 from holdfast.core.clock import Clock
-from holdfast.errors import ConcurrencyError, Conflict, DeadLetterError, TaskError, WorkflowNotFoundError
+from holdfast.errors import ConcurrencyError, Conflict, DeadLetterError, TaskError
 from holdfast.machine.run import Advance, Missing
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json, micros, to_json
@@ -30,7 +30,7 @@ from holdfast.workflows.preparing import Ending
 from holdfast.workflows.pruning import PruneReport, prune
 from holdfast.workflows.queue import WorkflowQueue, record_of
 from holdfast.workflows.reading import Reading
-from holdfast.workflows.records import MESSAGE, PROCESSED, STAGE, WORKFLOW, ProcessedRecord, WorkflowRecord
+from holdfast.workflows.records import MESSAGE, PROCESSED, STAGE, ProcessedRecord, WorkflowRecord
 from holdfast.workflows.reporting import Reporter
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints
@@ -59,7 +59,7 @@ class Operating(Reading):
         self.delivery = Delivery(store, self, configs.handler)
         self.delivery.handlers["ResumeStage"] = self._resume_by_message
         self._workers: WeakSet[WorkflowWorker] = WeakSet()
-        self._waiters = Waiters(store, self.record, self._goes_on_here, clock)
+        self._waiters = Waiters(store, self._record, self._goes_on_here, clock)
 
     def close(self) -> None:
         """Stop listening."""
@@ -70,7 +70,7 @@ class Operating(Reading):
 
     def get(self, id: str) -> WorkflowRun:
         """Raises WorkflowNotFoundError."""
-        self.record(id)
+        self._record(id)
         return WorkflowRun(self, id)
 
     @property
@@ -84,14 +84,8 @@ class Operating(Reading):
 
     def run_of(self, id: str) -> Run:
         """A workflow as it is stored now, for a step. Raises WorkflowNotFoundError."""
-        record = self.record(id)
-        return Run(record, self._blueprint(record), strict=self.configs.engine.merge_strict)
-
-    def record(self, id: str) -> WorkflowRecord:
-        found = self._store.get(WORKFLOW, [id])[0]
-        if found is None:
-            raise WorkflowNotFoundError(f"there is no workflow {id!r}")
-        return found
+        record, seq = self._standing(id)
+        return Run(record, self._blueprint(record), seq, strict=self.configs.engine.merge_strict)
 
     def cancel(self, id: str, reason: str = "canceled", *, by: str = "anonymous") -> WorkflowRun:
         """End a workflow: what has not begun will not, and what is under way counts no more. One that has ended stays.
@@ -285,13 +279,13 @@ class Operating(Reading):
             except Missing as missing:
                 needed |= dict.fromkeys(missing.refs)
                 continue
-            after = record = run.record
+            after = run.record
             if changes is None:
                 changes = []
             else:
                 ending = self.ending(run, step) if run.state.status.is_complete else []
                 more, after, _ = run.changes(step)
-                changes = [*changes, *ending, *more]
+                changes = [*more, *changes, *ending]
             if not changes and not extra:
                 return
             try:
@@ -301,7 +295,7 @@ class Operating(Reading):
                 if conflict.lost and conflict.lost[0] < len(extra):
                     raise
                 if not patience.lost():
-                    raise self._too_slow(record) from conflict
+                    raise self._too_slow(run) from conflict
                 continue
             for worker in tuple(self._workers):
                 worker.heard(id)
@@ -309,12 +303,12 @@ class Operating(Reading):
             self.heard(after)
             return
 
-    def _too_slow(self, record: WorkflowRecord) -> ConcurrencyError:
-        now = self.record(record.id)
+    def _too_slow(self, run: Run) -> ConcurrencyError:
+        now = self.record(run.id)
         return ConcurrencyError(
-            f"workflow {record.id} is changed by others all the time: read at version {record.version}, and found at "
+            f"workflow {run.id} is changed by others all the time: read at version {run.seq}, and found at "
             f"{now.version}; try again later",
-            expected=(record.status, record.version),
+            expected=(run.record.status, run.seq),
             found=(now.status, now.version),
         )
 
@@ -333,7 +327,7 @@ class Operating(Reading):
 
     def stages(self, id: str) -> dict[str, WorkflowStatus]:
         """Where each stage of a workflow stands, in the order of its definition. Raises WorkflowNotFoundError."""
-        record = self.record(id)
+        record = self._record(id)
         refs = list(self._blueprints.of([record.definition])[record.definition].plan.stages)
         found = self._store.get(STAGE, [f"{id}.{ref}" for ref in refs])
         return {

@@ -127,10 +127,10 @@ class Preparing:
             over = run.state.status in COMPLETE
             if over:
                 changes += self._ending(run, step)
-            more, record, records = run.changes(step)
+            more, record, records = run.changes(step, fenced=True)
             shared |= bool(step.cleanups)
             others = step if concerns_others(run, step) else None
-            return Prepared(run, others, step.events, changes + more, record, records, kept, shared, over)
+            return Prepared(run, others, step.events, more + changes, record, records, kept, shared, over)
 
     def _items(
         self,
@@ -202,7 +202,7 @@ class Preparing:
         shared = len(kept) < len(changes)
         others = step if concerns_others(run, step) else None
         over = run.state.status in COMPLETE
-        return Prepared(run, others, step.events, changes + more, record, records, kept, shared, over)
+        return Prepared(run, others, step.events, more + changes, record, records, kept, shared, over)
 
 
 def _is_over(run: Run, item: ItemRecord) -> bool:

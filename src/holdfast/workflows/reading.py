@@ -17,6 +17,7 @@ from holdfast.workflows.assembly import assembled
 from holdfast.workflows.configs import Configs
 from holdfast.workflows.drifting import Drifting
 from holdfast.workflows.history import LogEntry, PastState, entries_of, state_after
+from holdfast.workflows.log import Standing, entry_id, stands
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.plan import Blueprint
 from holdfast.workflows.records import EVENT, ITEM, STAGE, WORKFLOW, ItemRecord, WorkflowRecord
@@ -37,7 +38,8 @@ class WorkflowSummary:
     application: str
     status: WorkflowStatus
     version: int
-    """Also the number of the last transaction in its log."""
+    """Also the number of a transaction in its log: of the last one, but for a workflow in a list that is under way.
+    There it is the last one that has changed more than stages."""
     queue: str
     priority: int
     idempotency_key: str | None
@@ -115,7 +117,7 @@ class Reading:
 
     def summary(self, id: str) -> WorkflowSummary:
         """One workflow as in a list. Raises WorkflowNotFoundError."""
-        return _summary(self._record(id))
+        return _summary(self.record(id))
 
     def counts(self) -> dict[WorkflowStatus, int]:
         """How many workflows there are of each status; those of which there are none are left out."""
@@ -125,12 +127,12 @@ class Reading:
 
     def workflow(self, id: str) -> Workflow:
         """A workflow with its stages and tasks as they stand. Raises WorkflowNotFoundError."""
-        record, reads = self._record(id), 0
+        record, reads = self.record(id), 0
         while True:
             stages = {one.ref: one for one in self._all(STAGE, id)}
             items = {one.ref: one for one in self._all(ITEM, id) if one.kind == "run"}
-            again, reads = self._record(id), reads + 1
-            # Every transition gives the workflow another version: the same one again means that nothing came between.
+            again, reads = self.record(id), reads + 1
+            # Every transition has a number: the same one again means that nothing came between.
             if again.version == record.version or reads == _MOST_READS:
                 break
             record = again
@@ -148,7 +150,7 @@ class Reading:
         Raises WorkflowNotFoundError.
         """
         self._record(id)
-        where = (*equal(workflow=id), Condition("id", ">", _log_id(id, after)))
+        where = (*equal(workflow=id), Condition("id", ">", entry_id(id, after)))
         found = self._store.page(EVENT, where, by="id", limit=limit)
         return [entry for record in found for entry in entries_of(record)]
 
@@ -157,10 +159,10 @@ class Reading:
 
         Raises WorkflowNotFoundError, and ValueError for a number that its log has not reached.
         """
-        record = self._record(id)
+        record = self.record(id)
         if not 0 <= seq <= record.version:
             raise InvalidValue(f"the log of workflow {id} goes from 0 to {record.version}; there is no {seq}")
-        where = (*equal(workflow=id), Condition("id", "<=", _log_id(id, seq)))
+        where = (*equal(workflow=id), Condition("id", "<=", entry_id(id, seq)))
         entries = (entry for one in _paged(self._store, EVENT, where) for entry in entries_of(one))
         return state_after(self._blueprint(record).plan.stages, entries)
 
@@ -180,7 +182,19 @@ class Reading:
         """The definition of a workflow. Raises WorkflowNotFoundError."""
         return self._blueprint(self._record(id))
 
+    def record(self, id: str) -> WorkflowRecord:
+        """A workflow as it stands; `version` is the number of the last transaction in its log. Raises
+        WorkflowNotFoundError."""
+        record, seq = self._standing(id)
+        return WORKFLOW.changed(record, {"version": seq})
+
+    def _standing(self, id: str) -> Standing:
+        while (found := stands(self._store, self._record(id))) is None:  # gone in between: it may be there anew
+            pass
+        return found
+
     def _record(self, id: str) -> WorkflowRecord:
+        """As it is stored. Raises WorkflowNotFoundError."""
         found = self._store.get(WORKFLOW, [id])[0]
         if found is None:
             raise WorkflowNotFoundError(f"there is no workflow {id!r}")
@@ -214,10 +228,6 @@ def _paged(store: Store, kind: Kind[R], where: Where, *, descending: bool = Fals
         if len(found) < _PAGE:
             return
         after = Cursor(found[-1].id, found[-1].id)
-
-
-def _log_id(id: str, seq: int) -> str:
-    return f"{id}.{seq:09d}"
 
 
 def _statuses(given: WorkflowStatus | str | Collection[WorkflowStatus | str]) -> list[str]:

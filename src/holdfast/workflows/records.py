@@ -20,7 +20,7 @@ class WorkflowRecord(NamedTuple):
     """Texts marked JSON hold JSON."""
 
     id: str
-    version: int  # also the number of the last entry in its log
+    version: int  # also the number of the entry in its log that it was written with; later ones are of stages only
     due_at: int | None
     status: str
     name: str
@@ -105,7 +105,7 @@ class SignalRecord(NamedTuple):
 class EventRecord(NamedTuple):
     """What happened in one transaction of one workflow."""
 
-    id: str  # the workflow's, a dot, and its version
+    id: str  # the workflow's, a dot, and its number, which only one step can have
     version: int
     due_at: int | None
     workflow: str
@@ -229,7 +229,7 @@ WORKFLOW: Final = Kind(
     # for its commit through the whole life of the first.
     unique=("idempotency_key",), tally=("status",), born="created_at",
 )  # fmt: skip
-# Stages are written with their workflow only, which is told from an earlier one that had its id.
+# Stages are written with the item of a step, or with their workflow, which tells it from an earlier one of its id.
 STAGE: Final = Kind("workflow_stage", StageRecord, within="workflow", fresh_ids=True)
 ITEM: Final = Kind(
     "workflow_item",

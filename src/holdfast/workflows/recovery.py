@@ -23,10 +23,11 @@ from holdfast.store.codec import instant
 from holdfast.store.port import Change
 from holdfast.store.query import Condition, Cursor, among
 from holdfast.workflows.control import settled
+from holdfast.workflows.log import last_entry
 from holdfast.workflows.mending import mend
 from holdfast.workflows.presence import Presence
 from holdfast.workflows.queue import WorkflowQueue
-from holdfast.workflows.records import EVENT, ITEM, PROCESSED, WORKFLOW, WorkflowRecord
+from holdfast.workflows.records import ITEM, PROCESSED, WORKFLOW, WorkflowRecord
 from holdfast.workflows.run import Run
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class WorkflowRecovery:
         return settled(self._store, run, step)
 
     def _last_change(self, record: WorkflowRecord) -> int:
-        last = self._store.get(EVENT, [f"{record.id}.{record.version:09d}"])[0]
+        last = last_entry(self._store, record.id)
         return record.created_at if last is None else last.at
 
 

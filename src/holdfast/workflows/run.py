@@ -8,11 +8,13 @@ from typing import Any, Final
 from holdfast.machine.graph import SkipCause
 from holdfast.machine.instances import base_of
 from holdfast.machine.run import Advance, Cleanup, Missing, StageState
+from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json, plain_to_json
 from holdfast.store.ids import new_record_id
 from holdfast.store.port import Change, Insert, Store, Swap
 from holdfast.telemetry.causation import CAUSATION_FIELD
 from holdfast.workflows.judging import DataJudge
+from holdfast.workflows.log import entry_id
 from holdfast.workflows.plan import Blueprint
 from holdfast.workflows.records import (
     EVENT,
@@ -32,21 +34,25 @@ from holdfast.workflows.records import (
 CAUSED_BY: Final = "caused_by"
 """In what is told of a workflow: where it comes from."""
 _TELLS_CAUSE: Final = f'"{CAUSED_BY}"'
+RUNNING: Final = WorkflowStatus.RUNNING
 _NAME, _LIVE = WorkflowRecord._fields.index("name"), WorkflowRecord._fields.index("live")
+_STAGE_STATUS = StageRecord._fields.index("status")
 AHEAD: Final = 32
 """How many stages are read at once, if they are needed one after the other."""
 
 
 class Run:
-    """A workflow. `is_new` before anything of it is stored; `strict`: outputs that clash are an error.
+    """A workflow. `seq` is the number of the last entry in its log; `is_new` before anything of it is stored; `strict`:
+    outputs that clash are an error.
 
     States are changed in place by the machine; `forget` throws away what was not stored.
     """
 
     def __init__(
-        self, record: WorkflowRecord, blueprint: Blueprint, *, is_new: bool = False, strict: bool = False
+        self, record: WorkflowRecord, blueprint: Blueprint, seq: int, *, is_new: bool = False, strict: bool = False
     ) -> None:
         self.record = record
+        self.seq = seq
         self.blueprint = blueprint
         self.state = run_state(record)
         self.about = record.about
@@ -138,6 +144,11 @@ class Run:
         found = self.as_stored(ref)
         return 0 if found is None else found.version
 
+    def was(self, ref: str, status: WorkflowStatus) -> bool:
+        """Whether a stage stood so when it was stored last."""
+        row = self._rows.get(ref)
+        return row is not None and row[_STAGE_STATUS] == status
+
     def as_stored(self, ref: str) -> StageRecord | None:
         """A stage that was read or stored here, as it was stored last."""
         row = self._rows.get(ref)
@@ -190,15 +201,21 @@ class Run:
         found = [None] * len(lacking) if self.knows_all else store.get(STAGE, self.ids_of(lacking))
         self.add(lacking, found)
 
-    def changes(self, step: Advance) -> tuple[list[Change], WorkflowRecord, dict[str, StageRecord]]:
-        """What is to be stored of a step, and the records as they will be then."""
-        old, state = self.record, self.state
-        id, version = old.id, old.version + 1
-        new = WORKFLOW.make((
-            id, version, old.due_at, state.status._value_, *old[_NAME:_LIVE], state.live, state.halts, old.created_at,
-            state.started_at, state.ended_at, state.reason, old.context, self.about,
-        ))  # fmt: skip
-        changes: list[Change] = [Insert(WORKFLOW, new) if self.is_new else Swap(WORKFLOW, old, new)]
+    def changes(
+        self, step: Advance, *, fenced: bool = False
+    ) -> tuple[list[Change], WorkflowRecord, dict[str, StageRecord]]:
+        """What is to be stored of a step, and the records as they will be then.
+
+        Only one step can have an entry's number: who was second finds it taken. So where an item tells this workflow
+        from another one that had its id (`fenced`), and nothing but its stages has changed, its record is left alone.
+        """
+        new, id, seq = self.record, self.record.id, self.seq + 1
+        # The first of all changes: who waits for another one's transaction holds nothing yet that is waited for.
+        log = (entry_id(id, seq), 1, None, id, step.now, plain_to_json(step.events))
+        changes: list[Change] = [Insert(EVENT, EVENT.make(log))]
+        if not fenced or not self._is_as_stored():
+            new = self._next(seq)
+            changes.append(Insert(WORKFLOW, new) if self.is_new else Swap(WORKFLOW, self.record, new))
         records: dict[str, StageRecord] = {}
         for ref, stage in step.changed.items():
             before = self.as_stored(ref)
@@ -210,11 +227,27 @@ class Run:
                 plain_to_json(stage.outputs) if stage.outputs else "{}",
             ))  # fmt: skip
             changes.append(Insert(STAGE, after) if before is None else Swap(STAGE, before, after))
-        log = (f"{id}.{version:09d}", 1, None, id, step.now, plain_to_json(step.events))
-        changes.append(Insert(EVENT, EVENT.make(log)))
         if step.cleanups:
             changes += [self._finalize(step, cleanup) for cleanup in step.cleanups]
         return changes, new, records
+
+    def _is_as_stored(self) -> bool:
+        """Whether it goes on as its record says."""
+        old, state = self.record, self.state
+        return (
+            state.status is RUNNING
+            and state.live == old.live
+            and old.status == RUNNING
+            and self.about is old.about
+            and (state.halts, state.reason, state.started_at) == (old.halts, old.reason, old.started_at)
+        )
+
+    def _next(self, seq: int) -> WorkflowRecord:
+        old, state = self.record, self.state
+        return WORKFLOW.make((
+            old.id, seq, old.due_at, state.status._value_, *old[_NAME:_LIVE], state.live, state.halts, old.created_at,
+            state.started_at, state.ended_at, state.reason, old.context, self.about,
+        ))  # fmt: skip
 
     def _finalize(self, step: Advance, cleanup: Cleanup) -> Change:
         """An item for anybody, also when the workflow is paused or over."""
@@ -228,6 +261,7 @@ class Run:
     def stored(self, record: WorkflowRecord, records: dict[str, StageRecord]) -> None:
         """The changes of a step are in the store."""
         self.record = record
+        self.seq += 1
         self._rows.update(zip(records, map(tuple, records.values()), strict=True))
         self.is_new = False
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.store.codec import to_json
 from holdfast.store.port import Store
+from holdfast.workflows.log import Standing, as_of_now
 from holdfast.workflows.plan import Blueprint, id_of, parse_blueprint
-from holdfast.workflows.records import DEFINITION, STAGE, WORKFLOW, WorkflowRecord
+from holdfast.workflows.records import DEFINITION, STAGE, WORKFLOW
 from holdfast.workflows.run import Run
 
 MOST: Final = 2000
@@ -73,6 +74,11 @@ class Runs:
     def get(self, id: str) -> Run | None:
         return self._runs.get(id)
 
+    def knows_all(self, id: str) -> bool:
+        """Whether it is here with all its stages."""
+        run = self._runs.get(id)
+        return run is not None and run.knows_all
+
     def add(self, run: Run) -> None:
         self._runs[run.id] = run
         while len(self._runs) > MOST:
@@ -86,16 +92,18 @@ class Runs:
         """Have these workflows here, if they exist."""
         lacking = [id for id in ids if id not in self._runs]
         if lacking:
-            found = [record for record in self._store.get(WORKFLOW, lacking) if record is not None]
-            for run in self._made(found):
-                self.add(run)
+            records = self._store.get(WORKFLOW, lacking)
+            self._add_all(as_of_now(self._store, [(one, one.version) for one in records if one is not None]))
 
     def refresh(self, ids: Iterable[str]) -> None:
         """Have these workflows here as they are stored now."""
         wanted = list(dict.fromkeys(ids))
-        found = [record for record in self._store.get(WORKFLOW, wanted) if record is not None]
-        for run in self._made([one for one in found if (had := self._runs.get(one.id)) is None or had.record != one]):
-            self.add(run)
+        read: list[Standing] = []
+        for record in self._store.get(WORKFLOW, wanted):
+            if record is not None:
+                had = self._runs.get(record.id)
+                read.append((record, record.version if had is None or had.record != record else had.seq))
+        self._add_all(as_of_now(self._store, read))
 
     def meet(self, wanted: Iterable[tuple[str, Iterable[str]]]) -> None:
         """Have these stages of workflows that are here, and those that hear of their ends; one question for all."""
@@ -125,10 +133,11 @@ class Runs:
             run.read(self._store, near)
         return run
 
-    def _made(self, records: list[WorkflowRecord]) -> list[Run]:
-        blueprints = self.blueprints.of(record.definition for record in records)
-        return [
-            Run(record, blueprints[record.definition], strict=self._strict)
-            for record in records
-            if record.definition in blueprints
-        ]
+    def _add_all(self, found: Sequence[Standing]) -> None:
+        blueprints = self.blueprints.of(record.definition for record, _ in found)
+        for record, seq in found:
+            had = self._runs.get(record.id)
+            if had is not None and (had.record, had.seq) == (record, seq):
+                continue
+            if record.definition in blueprints:
+                self.add(Run(record, blueprints[record.definition], seq, strict=self._strict))

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from holdfast.errors import ConfigurationError
 from holdfast.store.codec import from_json, instant, maybe_instant, plain_to_json
 from holdfast.store.port import Change, Insert, Store
-from holdfast.store.query import equal
 from holdfast.workflows.cron import Cron
+from holdfast.workflows.log import entry_id, last_entry
 from holdfast.workflows.records import EVENT, EventRecord, ScheduleRecord
 
 GRACE_S: Final = 60
@@ -111,7 +111,7 @@ def split_input(given: Any) -> tuple[list[Any], dict[str, Any]]:
 
 def log_id(name: str, seq: int | None = None) -> str:
     """What a schedule is called in the log, or one entry of it."""
-    return f"schedule:{name}" if seq is None else f"schedule:{name}.{seq:09d}"
+    return f"schedule:{name}" if seq is None else entry_id(f"schedule:{name}", seq)
 
 
 def next_entry(store: Store, name: str, now: int, *events: dict[str, Any]) -> Change:
@@ -119,6 +119,6 @@ def next_entry(store: Store, name: str, now: int, *events: dict[str, Any]) -> Ch
 
     The numbers go on when a schedule of that name was deleted and made anew.
     """
-    last = store.page(EVENT, equal(workflow=log_id(name)), by="id", descending=True, limit=1)
-    seq = int(last[0].id.rpartition(".")[2]) + 1 if last else 1
+    last = last_entry(store, log_id(name))
+    seq = 1 if last is None else int(last.id.rpartition(".")[2]) + 1
     return Insert(EVENT, EventRecord(log_id(name, seq), 1, None, log_id(name), now, plain_to_json(list(events))))

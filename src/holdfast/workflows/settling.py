@@ -18,12 +18,12 @@ from typing import Any, Final
 from holdfast.core.redact import redact
 from holdfast.errors import Conflict, StoreError
 from holdfast.machine.run import Advance
-from holdfast.store.port import Change, Delete, Store
+from holdfast.store.port import Change, Delete, Insert, Store, Swap
 from holdfast.workflows.beginning import First
 from holdfast.workflows.burial import buried
 from holdfast.workflows.following import NOTHING, Following, follow
 from holdfast.workflows.preparing import Ending, Prepared, Preparing, Rooms, Settlement, Settles
-from holdfast.workflows.records import ITEM, WORKFLOW, ItemRecord
+from holdfast.workflows.records import EVENT, ITEM, WORKFLOW, ItemRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Runs
 
@@ -31,6 +31,8 @@ WAKE: Final = "workflows"
 """Told when there is something to do for whoever has time."""
 ENDED: Final = "workflows.ended"
 """Told when a workflow has ended, and there is nothing to do."""
+FEW: Final = 6
+"""Changes that are stored as they come: to sort them takes longer than a statement for each."""
 _TURN_S: Final = 0.1
 _log: Final = logging.getLogger("holdfast")
 
@@ -187,7 +189,8 @@ class Settling:
         """Takes out of `groups` and `new` what is done with."""
         try:
             self._runs.read(groups)
-            self._runs.meet(refs_of(one.item for group in groups.values() for one in group).items())
+            if not all(map(self._runs.knows_all, groups)):
+                self._runs.meet(refs_of(one.item for group in groups.values() for one in group).items())
             now, rooms = self._store.now(), Rooms(self._room, self._owner())
             steps = [self._preparing.prepare(self._present(id), group, now, rooms) for id, group in groups.items()]
             if new:
@@ -232,6 +235,7 @@ class Settling:
                 return [left for one in group for left in self._write_alone(id, [one])]
             self._settled([one.item for one in group])
             return []
+        self._runs.forget((id,))
         return group
 
     def _still_ours(self, group: list[Settles]) -> list[Settles]:
@@ -249,6 +253,7 @@ class Settling:
             self._runs.read((id,))
             self._commit([self._alone(id, [Settlement(one.item, lambda step: step.fail(ref, story))])])
         except Conflict:
+            self._runs.forget((id,))
             return [one]
         except StoreError:
             raise
@@ -312,14 +317,16 @@ class Settling:
         return follow(self._store, self._runs.blueprints, others, self._store.now()) if others else NOTHING
 
     def _commit(self, steps: list[Prepared]) -> None:
+        following = self._following(steps)
         changes = [change for step in steps for change in step.changes]
+        changes += following.changes
         if not changes:
             return
-        following = self._following(steps)
-        changes += following.changes
+        if len(changes) > FEW:
+            changes = in_order(changes)
         shared = following.changes or any(step.shared for step in steps)
         wake = WAKE if shared else ENDED if any(step.over for step in steps) else None
-        self._store.commit(in_order(changes), wake=wake)
+        self._store.commit(changes, wake=wake)
         for blueprint in following.blueprints:
             self._runs.blueprints.add(blueprint)
         handed: list[tuple[ItemRecord, Run]] = []
@@ -336,16 +343,24 @@ class Settling:
         self._hand_out(handed)
 
 
-def unreadable(id: str) -> LookupError:
+def unreadable(id: str, ref: str = "") -> LookupError:
+    if ref:
+        return LookupError(f"workflow {id} has no stage {ref!r}")
     return LookupError(f"workflow {id}, or its definition, cannot be read")
 
 
 def in_order(changes: list[Change]) -> list[Change]:
-    """Changes of several workflows by their form: what is of one form goes in one statement."""
+    """Changes of several workflows by their form: what is of one form goes in one statement. Their logs come first, in
+    the order of their ids: whoever waits for another one's number holds none that is waited for the other way round."""
     forms: defaultdict[tuple[str, type[Change]], list[Change]] = defaultdict(list)
     for change in changes:
         forms[change.kind.name, type(change)].append(change)
-    return [change for form in sorted(forms, key=_form) for change in forms[form]]
+    logs = sorted(forms.pop((EVENT.name, Insert), ()), key=_id)
+    return [*logs, *(change for form in sorted(forms, key=_form) for change in forms[form])]
+
+
+def _id(change: Change) -> str:
+    return change.new.id if isinstance(change, Swap) else change.record.id
 
 
 def _form(form: tuple[str, type[Change]]) -> tuple[str, str]:

@@ -57,6 +57,9 @@ LONG_S: Final = 1.0
 """A call that runs longer is asked about: it may be cancelled, or not be ours any more."""
 MOST_LOOKS: Final = 20
 """How often somebody who looks once looks again for what was due and others were about to take: they may not."""
+MOST_LOST: Final = 50
+"""How often a transactional step is decided anew: each time another one was stored, and to give up is to run the body
+again."""
 _NONE: Final = -(1 << 30)
 _log: Final = logging.getLogger("holdfast")
 
@@ -426,6 +429,7 @@ class Shift:
         alone = Settling(
             self._store, Runs(self._store, self._blueprints), owner=lambda: self.presence.id, room=lambda type: _NONE,
             may_own=lambda: False, hand_out=_nothing, settled=_nothing, told=_nothing, ending=self._ending,
+            retries=MOST_LOST,
         )  # fmt: skip
         return alone.write_within(session, settlement)
 

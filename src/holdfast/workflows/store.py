@@ -162,7 +162,7 @@ class WorkflowTransaction:
                 needed |= dict.fromkeys(missing.refs)
                 continue
             changes, record, records = run.changes(step)
-            return run, step, [*more, *changes], record, records
+            return run, step, [*changes, *more], record, records
 
     def _raise_versions(self, run: Run, records: Mapping[str, StageRecord]) -> None:
         for stage, _ in self._stages[run.id]:

@@ -14,7 +14,8 @@ Text = Annotated[str, Field(min_length=1, max_length=400)]
 
 
 class WorkflowRow(BaseModel):
-    """A workflow in a list. `version` is also the number of the last transaction in its log."""
+    """A workflow in a list. `version` is also the number of a transaction in its log: in a list, while it is under way,
+    of the last one that has changed more than stages; otherwise of the last one."""
 
     id: str
     name: str
