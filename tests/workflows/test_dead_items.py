@@ -7,6 +7,7 @@ import pytest
 from holdfast.errors import DeadLetterError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store, Swap
+from holdfast.store.query import equal
 from holdfast.store.record import evolve
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.messages import SkipStage, StartWorkflow
@@ -79,6 +80,18 @@ def test_an_item_of_a_workflow_that_can_be_read_again_is_replayed(
     flows.dead.replay(dead.id)
     flows.worker().run_once()
     assert (run.status, journal.ran, flows.dead.count()) == (S.SUCCEEDED, ["a"], 0)
+
+
+def test_an_item_of_a_stage_that_its_workflow_does_not_have_holds_nobody_up(
+    flows: Workflows, store: Store, worker: WorkflowWorker, journal: Journal
+) -> None:
+    strange, other = start(flows, stage("a")), start(flows, stage("b"))
+    [item] = store.page(ITEM, equal(workflow=strange.id))
+    store.commit([Swap(ITEM, item, evolve(item, ref="nowhere"))])
+    worker.run_once()
+    [dead] = flows.dead.list()
+    assert (dead.workflow_id, dead.stage, other.status) == (strange.id, "nowhere", S.SUCCEEDED)
+    assert "has no stage 'nowhere'" in str(dead.error)
 
 
 def test_a_discarded_item_is_gone_and_its_id_is_free(

@@ -61,11 +61,13 @@ class HandingOut:
         try:
             with self._settling.writing:
                 self._runs.refresh(item.workflow for item in items)
-                self._runs.meet(refs_of(items).items())
+                self._runs.meet(refs_of(filter(self._is_known, items)).items())
                 while items:
                     run = self._runs.get(items[-1].workflow)
-                    if run is None:
-                        self._settling.put_aside(items[-1], unreadable(items[-1].workflow))
+                    if run is None or not self._is_known(items[-1]):
+                        self._settling.put_aside(
+                            items[-1], unreadable(items[-1].workflow, "" if run is None else items[-1].ref)
+                        )
                         self._hands.at_hand.let_go((items[-1],))
                     else:
                         self.hand_out(((items[-1], run),))
@@ -74,6 +76,11 @@ class HandingOut:
             self.postponed += items
             if self._settling.waits:
                 self._hands.nudge()
+
+    def _is_known(self, item: ItemRecord) -> bool:
+        """Whether it is of a workflow that is here, and of a stage that this one has."""
+        run = self._runs.get(item.workflow)
+        return run is not None and (not item.ref or run.blueprint.has(item.ref))
 
     def _handle(self, items: list[ItemRecord]) -> None:
         """Do what messages ask for."""

@@ -67,6 +67,10 @@ class Blueprint(NamedTuple):
     dead_letter: bool = True
     """Whether a run that fails for good leaves a dead letter."""
 
+    def has(self, ref: str) -> bool:
+        """Whether there is such a stage, or one that it is an instance of."""
+        return base_of(ref) in self.extras
+
 
 def id_of(text: str) -> str:
     """Equal definitions have equal ids."""
