@@ -25,6 +25,7 @@ from tests.workflows.fleet_process import STEPS, diamond, flows_at
 ROOT = Path(__file__).parents[2]
 WORKERS, THREADS = 3, 10
 PATIENCE_S = 120.0
+SOON_S = 2.0
 
 
 class Made(NamedTuple):
@@ -216,7 +217,11 @@ class Fleet:
         waits = self.waits_after_death()
         if not waits:
             return "nothing was under way"
-        return f"the first of them after {waits[len(waits) // 2]:.2f} s (median), {waits[-1]:.2f} s (longest)"
+        soon = sum(wait <= SOON_S for wait in waits)
+        return (
+            f"the first of them after {waits[len(waits) // 2]:.2f} s (median), within {SOON_S:g} s after {soon} of the "
+            f"{len(waits)} deaths that left some, after {waits[-1]:.2f} s (longest)"
+        )
 
     def _spawn(self, plan: str = "") -> int:
         mother = self._mother
