@@ -52,11 +52,11 @@ class Dbos:
         return done
 
     def chain(self) -> Watched:
-        steps = self.setup.chain // 4
+        steps = self.setup.chain
         return timed(lambda: self._run(steps, steps))
 
     def latency(self) -> Watched:
-        return timed(lambda: self._run(STEPS, 1), repeat=3)
+        return timed(lambda: self._run(STEPS, 1), repeat=10)
 
     def crowd(self) -> Watched:
         def one() -> int:
