@@ -351,6 +351,6 @@ class Operating(Reading):
     def heard(self, record: WorkflowRecord, run: Run | None = None) -> None:
         """A workflow was changed here: whoever waits for it looks, and if it has ended its tasks are asked to stop."""
         if WorkflowStatus(record.status).is_complete:
+            self._waiters.tell(Ended(record, run))
             for worker in tuple(self._workers):
                 worker.cut(record.id, f"its workflow is {record.status}")
-            self._waiters.tell(Ended(record, run))

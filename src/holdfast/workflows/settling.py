@@ -32,7 +32,7 @@ WAKE: Final = "workflows"
 ENDED: Final = "workflows.ended"
 """Told when a workflow has ended, and there is nothing to do."""
 FEW: Final = 6
-"""Changes that are stored as they come: to sort them takes longer than a statement for each."""
+"""Changes of one workflow that are stored as they come: to sort them takes longer than a statement for each."""
 _TURN_S: Final = 0.1
 _log: Final = logging.getLogger("holdfast")
 
@@ -322,7 +322,7 @@ class Settling:
         changes += following.changes
         if not changes:
             return
-        if len(changes) > FEW:
+        if len(steps) > 1 or len(changes) > FEW:
             changes = in_order(changes)
         shared = following.changes or any(step.shared for step in steps)
         wake = WAKE if shared else ENDED if any(step.over for step in steps) else None

@@ -446,12 +446,12 @@ class Shift:
             self.wake.set()
 
     def _over(self, run: Run) -> None:
-        self._circuits.clear_workflow_circuits(run.id)
-        self.cut(run.id, "its workflow has ended")
         try:
             self._told(run.record, run)
         except Exception:
             _log.exception("workflows: what follows the end of %s failed", run.id)
+        self._circuits.clear_workflow_circuits(run.id)
+        self.cut(run.id, "its workflow has ended")
 
     def _interrupted(self, error: BaseException) -> None:
         self.interrupt = error
