@@ -11,7 +11,7 @@ from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Insert, Store, Swap
 from holdfast.store.query import equal
 from holdfast.workflows.items import items_of
-from holdfast.workflows.log import as_of_now, stands
+from holdfast.workflows.log import MOST_BEHIND, as_of_now, stands
 from holdfast.workflows.records import EVENT, ITEM, STAGE, WORKFLOW, WorkflowRecord
 from holdfast.workflows.settling import in_order
 from holdfast.workflows.worker import WorkflowWorker
@@ -127,9 +127,9 @@ class Meddling:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def page(self, *args: Any, **options: Any) -> list[Any]:
-        found = self._store.page(*args, **options)
-        if self._acts:
+    def get(self, kind: Any, ids: Any) -> list[Any]:
+        found = self._store.get(kind, ids)
+        if kind is EVENT and self._acts:
             self._acts.pop(0)()
         return found
 
@@ -140,11 +140,41 @@ def test_record_and_number_are_of_one_moment_whatever_happens_between_the_looks(
     run = start(flows, stage("a"), stage("b", "a"), stage("c", "b"))
     store.commit(succeed(flows, store, run.id, "a"))
     early = stored(store, run.id)
-    meddling: Any = Meddling(store, lambda: flows.pause(run.id), lambda: None)
+    meddling: Any = Meddling(store, lambda: None, lambda: flows.pause(run.id))
     found = stands(meddling, early)
     assert found is not None
     record, seq = found
     assert (record.status, record.version, seq) == (S.PAUSED, 3, 3)
+
+
+def test_the_record_of_a_long_workflow_is_written_now_and_then_and_its_last_number_is_found_near_it(
+    flows: Workflows, store: Store, journal: Journal
+) -> None:
+    refs = [f"s{number}" for number in range(30)]
+    stages = [stage(ref, *before) for ref, before in zip(refs, [(), *((ref,) for ref in refs)], strict=False)]
+    run = start(flows, *stages)
+    behind = []
+    for ref in refs[:-1]:
+        store.commit(succeed(flows, store, run.id, ref))
+        record = stored(store, run.id)
+        assert stands(store, record) == (record, flows.log(run.id)[-1].seq)
+        behind.append(flows.record(run.id).version - record.version)
+    assert (behind[:10], max(behind)) == ([1, 2, 3, 4, 5, 6, 7, 8, 0, 1], MOST_BEHIND)
+
+
+def test_many_workflows_are_looked_for_in_the_same_few_questions(
+    flows: Workflows, store: Store, journal: Journal
+) -> None:
+    runs = [start(flows, *(stage(f"s{at}", *[f"s{at - 1}"] * bool(at)) for at in range(12))) for _ in range(9)]
+    for number, run in enumerate(runs):
+        for at in range(number):
+            store.commit(succeed(flows, store, run.id, f"s{at}"))
+    records = [stored(store, run.id) for run in runs]
+    asked: list[Any] = []
+    counting: Any = Meddling(store, *[lambda: asked.append(1)] * 100)
+    found = as_of_now(counting, [(record, record.version) for record in records])
+    assert found == [(record, number + 1) for number, record in enumerate(records)]
+    assert len(asked) == 2
 
 
 def test_a_workflow_that_is_gone_by_then_stands_nowhere(flows: Workflows, store: Store, journal: Journal) -> None:

@@ -14,7 +14,7 @@ from holdfast.store.ids import new_record_id
 from holdfast.store.port import Change, Insert, Store, Swap
 from holdfast.telemetry.causation import CAUSATION_FIELD
 from holdfast.workflows.judging import DataJudge
-from holdfast.workflows.log import entry_id
+from holdfast.workflows.log import MOST_BEHIND, entry_id
 from holdfast.workflows.plan import Blueprint
 from holdfast.workflows.records import (
     EVENT,
@@ -232,11 +232,12 @@ class Run:
         return changes, new, records
 
     def _is_as_stored(self) -> bool:
-        """Whether it goes on as its record says."""
+        """Whether it goes on as its record says, which was not written too long ago."""
         old, state = self.record, self.state
         return (
             state.status is RUNNING
             and state.live == old.live
+            and self.seq - old.version < MOST_BEHIND
             and old.status == RUNNING
             and self.about is old.about
             and (state.halts, state.reason, state.started_at) == (old.halts, old.reason, old.started_at)
