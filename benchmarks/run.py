@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import venv
@@ -39,7 +40,8 @@ class Results:
 
 
 class Worker:
-    """A live process of one environment."""
+    """A live process of one environment. It stands still while others are asked: some look for work all the time, and
+    would take the processors from whoever is measured."""
 
     def __init__(self, side: str, python: str, module: str = "benchmarks.worker", *arguments: str) -> None:
         self.side = side
@@ -67,6 +69,7 @@ class Worker:
 
     def send(self, request: dict[str, Any]) -> None:
         assert self.process.stdin
+        self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
 
@@ -75,6 +78,7 @@ class Worker:
         line = self.process.stdout.readline()
         if not line:
             raise SystemExit(f"the {self.side} worker ended with status {self.process.wait()}")
+        self.process.send_signal(signal.SIGSTOP)
         return json.loads(line)
 
 
