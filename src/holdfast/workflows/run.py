@@ -207,7 +207,8 @@ class Run:
         """What is to be stored of a step, and the records as they will be then.
 
         Only one step can have an entry's number: who was second finds it taken. So where an item tells this workflow
-        from another one that had its id (`fenced`), and nothing but its stages has changed, its record is left alone.
+        from another one that had its id (`fenced`), and nothing but its stages has changed, its record is left alone
+        for a few steps.
         """
         new, id, seq = self.record, self.record.id, self.seq + 1
         # The first of all changes: who waits for another one's transaction holds nothing yet that is waited for.

@@ -30,8 +30,8 @@ Question = tuple[Statement, Sequence[Any]]
 
 
 class Joint:
-    """Changes of one row each as one statement: half the time that they take one after the other. It fails, by dividing
-    by nothing, unless all rows are there.
+    """Changes of one row each as one statement, with one answer: a little quicker than one after the other. It fails,
+    by dividing by nothing, unless all rows are there.
 
     All of it sees what was there before. So no two changes may be of one record, nor may more than one take or free a
     unique value.
