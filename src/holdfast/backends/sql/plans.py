@@ -76,7 +76,6 @@ class Write:
         """Where the id is among the values; what is before it are the new ones."""
         self.in_turn = in_turn
         """Whether it may take or free a unique value: then the order of such changes matters, whatever their ids."""
-        self.inserts = isinstance(expression, sa.Insert)
         self._expression = expression
         self._dialect = dialect
         self._bulk = bulk
@@ -90,7 +89,7 @@ class Write:
     @cached_property
     def sure(self) -> Statement:
         """The same, failing if the row was not there: for a transaction that is sent as a whole."""
-        if self.inserts:
+        if isinstance(self._expression, sa.Insert):
             return self.one
         return Statement(_insisting(self._expression, sa.func.count()), self._dialect)
 

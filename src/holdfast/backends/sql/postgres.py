@@ -97,8 +97,9 @@ class PostgresSession:
         if self._wire is not None and len(steps) <= MOST_JOINED and all(len(rows) == 1 for _, rows in steps):
             joint = self._joint(tuple([write for write, _ in steps]))
             # Those of one record must be made one after the other; ids of several kinds may be the same as well.
-            is_it = joint is not None and len({rows[0][write.id_at] for write, rows in steps}) == len(steps)
-            if joint is not None and is_it and self._wire.ask_jointly(joint, [rows[0] for _, rows in steps], then):
+            ids = {rows[0][write.id_at] for write, rows in steps}
+            rows = [rows[0] for _, rows in steps]
+            if joint is not None and len(ids) == len(rows) and self._wire.ask_jointly(joint, rows, then):
                 return True
         _make_all_surely(self, steps)
         return False
