@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
+from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
@@ -19,6 +21,8 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("holdfast")
+
+Threads = Callable[[], set[threading.Thread]]
 
 # Read by type checkers in test_typing.py, never run.
 collect_ignore = ["typing"]
@@ -42,6 +46,13 @@ def seed() -> int:
 def size() -> int:
     """How many times its everyday length a torture test runs; `make torture SIZE=…` makes it longer."""
     return SIZE
+
+
+@pytest.fixture
+def begun_threads() -> Threads:
+    """Which threads have begun since this test did. Those of earlier tests, which may end meanwhile, do not count."""
+    before = set(threading.enumerate())
+    return lambda: set(threading.enumerate()) - before
 
 
 @pytest.hookimpl(wrapper=True)

@@ -251,10 +251,9 @@ def test_a_prefix_that_would_break_the_hash_tag_is_refused(prefix):
         RedisStore("redis://localhost", prefix=prefix)
 
 
-def test_a_store_is_made_without_touching_the_network_or_starting_a_thread():
-    threads = threading.active_count()
+def test_a_store_is_made_without_touching_the_network_or_starting_a_thread(begun_threads):
     RedisStore("redis://127.0.0.1:1")
-    assert threading.active_count() == threads
+    assert not begun_threads()
 
 
 def test_a_closed_store_can_be_used_again():

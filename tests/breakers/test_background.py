@@ -228,16 +228,16 @@ def test_a_store_that_hangs_is_seen_to_be_away_and_no_call_waits_for_it():
     sharing.close()
 
 
-def test_nothing_runs_until_a_circuit_is_attached_and_nothing_after_closing():
+def test_nothing_runs_until_a_circuit_is_attached_and_nothing_after_closing(begun_threads):
     sharing = Sharing(MemoryStore())
-    before = threading.active_count()
     circuit = LiveCircuit("api", Breaker(), SYSTEM_CLOCK, Hub())
+    assert not begun_threads()
     sharing.attach(circuit)
-    assert threading.active_count() == before + 1
+    assert len(begun_threads()) == 1
     sharing.close()
-    assert threading.active_count() == before
+    assert not begun_threads()
     sharing.attach(circuit)
-    assert threading.active_count() == before + 1
+    assert len(begun_threads()) == 1
     sharing.close()
     assert circuit.remote is None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +20,7 @@ from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.messages import SkipStage
 from holdfast.workflows.transactions import current_session
 from holdfast.workflows.waiting import sleep, wait_signal
+from tests.conftest import Threads
 
 S = WorkflowStatus
 
@@ -48,11 +48,13 @@ def monthly(number: int) -> Any:
     return later(doubled, after=[slept])
 
 
-def test_a_workflow_that_sleeps_for_a_month_ends_at_once_and_without_a_thread(kit: WorkflowTestKit) -> None:
-    before, begun = threading.active_count(), kit.clock.wall()
+def test_a_workflow_that_sleeps_for_a_month_ends_at_once_and_without_a_thread(
+    kit: WorkflowTestKit, begun_threads: Threads
+) -> None:
+    begun = kit.clock.wall()
     assert kit.finish(kit.start(monthly, 4)) == 8
     assert kit.clock.wall() - begun >= timedelta(days=30)
-    assert threading.active_count() == before
+    assert not begun_threads()
 
 
 def test_nothing_happens_by_itself(kit: WorkflowTestKit) -> None:
@@ -156,8 +158,10 @@ def orders(seed: int | None) -> list[str]:
         return [task.ref for task in kit.ran]
 
 
-def test_finalizers_run_without_a_thread_and_their_time_is_the_kits(kit: WorkflowTestKit) -> None:
-    before, called = threading.active_count(), list[str]()
+def test_finalizers_run_without_a_thread_and_their_time_is_the_kits(
+    kit: WorkflowTestKit, begun_threads: Threads
+) -> None:
+    called = list[str]()
 
     @kit.workflows.finalizers.add
     def remove(path: str) -> None:
@@ -186,7 +190,7 @@ def test_finalizers_run_without_a_thread_and_their_time_is_the_kits(kit: Workflo
     states = {one.name: (one.state, one.last_error) for one in kit.workflows.finalizers.find(run.id)}
     assert states["remove"] == ("DONE", None)
     assert states["slow"] == ("FAILED", "TaskTimeoutError: finalizer 'slow' took longer than 30 s")
-    assert threading.active_count() == before
+    assert not begun_threads()
 
 
 def test_a_callback_dies_with_its_worker(kit: WorkflowTestKit) -> None:
@@ -205,15 +209,15 @@ def test_a_callback_dies_with_its_worker(kit: WorkflowTestKit) -> None:
     assert [one.state for one in kit.workflows.finalizers.find(run.id)] == ["LOST"]
 
 
-def test_a_workflow_in_a_workflow_skips_its_time_too(kit: WorkflowTestKit) -> None:
-    before = threading.active_count()
+def test_a_workflow_in_a_workflow_skips_its_time_too(kit: WorkflowTestKit, begun_threads: Threads) -> None:
     assert kit.finish(kit.start(workflow(name="outer")(lambda: double(monthly(4))))) == 16
     assert kit.workflows.counts() == {S.SUCCEEDED: 2}
-    assert threading.active_count() == before
+    assert not begun_threads()
 
 
-def test_time_goes_from_tick_to_tick_of_a_schedule_without_a_thread(kit: WorkflowTestKit) -> None:
-    before = threading.active_count()
+def test_time_goes_from_tick_to_tick_of_a_schedule_without_a_thread(
+    kit: WorkflowTestKit, begun_threads: Threads
+) -> None:
     kit.workflows.schedule("nightly", monthly, [4], cron="0 3 * * *", overlap="queue")
     kit.run_until_idle()
     assert kit.workflows.counts() == {}
@@ -226,7 +230,7 @@ def test_time_goes_from_tick_to_tick_of_a_schedule_without_a_thread(kit: Workflo
     while kit.skip_time():
         pass
     assert kit.workflows.counts() == {S.SUCCEEDED: 3}
-    assert threading.active_count() == before
+    assert not begun_threads()
 
 
 def test_what_follows_from_a_message_is_due_at_once(kit: WorkflowTestKit) -> None:

@@ -17,6 +17,7 @@ from holdfast.core.context import deadline
 from holdfast.errors import ConfigurationError, PermanentError, TaskError, TaskTimeoutError, TransientError
 from holdfast.workflows.cancel import TOKEN, TaskToken
 from holdfast.workflows.tasks.command import CommandResult, accepted, masked, run_command
+from tests.conftest import Threads
 
 FOREVER = "import signal; signal.pause()"
 
@@ -194,9 +195,10 @@ def test_errors_are_redacted() -> None:
     assert "hunter22" not in str(raised.value)
 
 
-def test_no_thread_or_open_file_is_left() -> None:
+def test_no_thread_or_open_file_is_left(begun_threads: Threads) -> None:
     run_command(["true"], stdin="x")
-    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    before = set(os.listdir("/proc/self/fd"))
     for _ in range(3):
         run_command(["true"])
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    assert not set(os.listdir("/proc/self/fd")) - before
+    assert not begun_threads()
