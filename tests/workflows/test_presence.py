@@ -148,6 +148,26 @@ def test_a_burial_that_was_broken_off_is_finished_by_the_next_one(
     assert not dead.show()
 
 
+def test_a_burial_whose_undertaker_of_this_host_was_killed_is_finished_at_once(
+    store: Store, presence: Presence, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.commit([Insert(WORKER, WorkerRecord("killed", 1, store.now() + 10**9, host(), "1 1", "{}"))])
+    give(store, "killed")
+    undertaker = other(store, clock)
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.workflows.presence.process_of", lambda number: "1 2")
+
+        def die(owner: str) -> int:
+            raise SystemExit
+
+        patched.setattr(undertaker, "take_from", die)
+        with pytest.raises(SystemExit):
+            undertaker.bury()
+        assert presence.bury() == 0, "he is at it"
+    assert presence.bury() == 1
+    assert store.page(WORKER) == []
+
+
 def test_a_worker_of_this_host_whose_process_is_gone_is_dead_at_once(store: Store, presence: Presence) -> None:
     store.commit([Insert(WORKER, WorkerRecord("killed", 1, store.now() + 10**9, host(), "1 1", "{}"))])
     give(store, "killed")

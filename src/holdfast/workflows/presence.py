@@ -6,7 +6,7 @@ that stays as it is for the whole time to live is dead whatever the store's time
 process is gone is dead at once.
 
 A burial begins with a new version of the row: from then on its worker knows, at the next beat, that nothing is his. It
-ends when the row is gone. Who dies while he buries leaves a row that runs out, too.
+ends when the row is gone. Until then the row is of who buries: if he dies meanwhile, it is found like his own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import Conflict
-from holdfast.store.codec import plain_to_json
+from holdfast.store.codec import from_json, plain_to_json
 from holdfast.store.ids import new_record_id
 from holdfast.store.port import Delete, Insert, Store, Swap
 from holdfast.store.query import Condition, equal
@@ -127,14 +127,15 @@ class Presence:
                 sight = self._seen[row.id] = Sight(row.version, at)
             late = (row.due_at or 0) <= now and (not patient or at - sight.at >= 2 * self._beat)
             stiff = at - sight.at >= self._ttl + self._beat
-            if late or stiff or (row.host == here and _is_gone(row)):
+            if late or stiff or _is_gone(row, here):
                 freed += self._bury(row)
         self._seen = {row.id: self._seen[row.id] for row in rows}
         return freed
 
     def _bury(self, row: WorkerRecord) -> int:
         until = self._store.now() + round(self._ttl * 1e6)
-        grave = evolve(row, due_at=until, host="", process="", about=plain_to_json({"buried_by": self.id}))
+        about = plain_to_json({"buried_by": self.id, "host": host(), "process": process_of(os.getpid())})
+        grave = evolve(row, due_at=until, host="", process="", about=about)
         try:
             self._store.commit([Swap(WORKER, row, grave)])
         except Conflict:
@@ -204,8 +205,10 @@ def process_of(number: int) -> str | None:
     return None if fields[0] == "Z" else f"{number} {fields[19]}"
 
 
-def _is_gone(record: WorkerRecord) -> bool:
-    """Whether a worker of this host has no process any more."""
-    if not record.host or not record.process:
+def _is_gone(row: WorkerRecord, here: str) -> bool:
+    """Whether whose row it is, a worker or who buries him, was a process of this host and is none any more."""
+    about = {"host": row.host, "process": row.process} if row.about == _ALIVE else from_json(row.about)
+    process = about.get("process")
+    if not here or not process or about.get("host") != here:
         return False
-    return process_of(int(record.process.split()[0])) != record.process
+    return process_of(int(process.split()[0])) != process
