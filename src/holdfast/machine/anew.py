@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from holdfast.machine import gates, instances
 from holdfast.machine.ends import reweigh
 from holdfast.machine.graph import edge_of, edges
-from holdfast.machine.workflow import COMPLETE, HALTED, WorkflowStatus
+from holdfast.machine.workflow import COMPLETE, HALTED, S
 
 if TYPE_CHECKING:
     from holdfast.machine.run import Advance
-
-S: Final = WorkflowStatus
 
 
 def begin_anew(step: Advance, refs: Sequence[str]) -> None:

@@ -10,9 +10,8 @@ from holdfast.machine import gates
 from holdfast.machine import jump as jumps
 from holdfast.machine.graph import SkipCause
 from holdfast.machine.run import Advance, Part, StageState, Wait
-from holdfast.machine.workflow import SUCCESSFUL, WorkflowStatus, moved
+from holdfast.machine.workflow import SUCCESSFUL, S, WorkflowStatus, moved
 
-S: Final = WorkflowStatus
 _HELD: Final = frozenset({S.PAUSED, S.REDIRECT, S.BUFFERED, S.NOT_STARTED})
 """What the engine alone decides about a stage."""
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from holdfast.machine.run import Advance, Child, Wait
-from holdfast.machine.workflow import WorkflowStatus, moved
-
-S: Final = WorkflowStatus
+from holdfast.machine.workflow import S, moved
 
 
 def spawn(step: Advance, child: Child, wait: Wait, name: str) -> None:

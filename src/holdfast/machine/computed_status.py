@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from holdfast.machine.workflow import COMPLETE, CONTINUABLE, WorkflowStatus
+from holdfast.machine.workflow import COMPLETE, CONTINUABLE, S, WorkflowStatus
 
-S: Final = WorkflowStatus
 _FIRST: Final = (S.TERMINAL, S.STOPPED, S.CANCELED, S.PAUSED, S.BUFFERED, S.SUSPENDED)
 """The first of these that there is decides."""
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from holdfast.machine import gates, instances
-from holdfast.machine.graph import Edge, JoinType, SkipCause, SplitType, edge_of, edges
-from holdfast.machine.run_state import Owner, Part, StageState
-from holdfast.machine.workflow import CONTINUABLE, HALTED, WorkflowStatus, moved
+from holdfast.machine.graph import EDGE, JOIN, SKIP, SPLIT, edge_of, edges
+from holdfast.machine.run_state import OWNER, PART, StageState
+from holdfast.machine.workflow import CONTINUABLE, HALTED, S, WorkflowStatus, moved
 
 if TYPE_CHECKING:
     from holdfast.machine.run import Advance
-
-S: Final = WorkflowStatus
 
 
 def complete(step: Advance, stage: StageState, status: WorkflowStatus) -> None:
@@ -24,7 +22,7 @@ def complete(step: Advance, stage: StageState, status: WorkflowStatus) -> None:
     stage.ended_at = step.now
     step.changed[plan.ref] = stage
     step.run.live -= 1
-    if plan.split is SplitType.OR and status in CONTINUABLE:
+    if plan.split is SPLIT.OR and status in CONTINUABLE:
         stage.activated = step.judge.branches(stage)
     if plan.limit_s is not None:
         step.dropped.add(plan.ref)
@@ -32,7 +30,7 @@ def complete(step: Advance, stage: StageState, status: WorkflowStatus) -> None:
     step.close(stage)
     if plan.cancel_region and status in CONTINUABLE:
         gates.clear_region(step, stage)
-    if plan.join is JoinType.MULTI_MERGE and status in CONTINUABLE:
+    if plan.join is JOIN.MULTI_MERGE and status in CONTINUABLE:
         _merge(step, stage)
     else:
         _pass_on(step, stage)
@@ -91,9 +89,9 @@ def tell(step: Advance, stage: StageState) -> None:
             continue
         child = step.touch(ref)
         edge = edge_of(stage, ref)
-        if edge is not Edge.ACTIVE:
+        if edge is not EDGE.ACTIVE:
             child.edges = child.edges.counting(edge)
-            if child.plan.join is JoinType.MULTI_MERGE and child.fired and child.status in CONTINUABLE:
+            if child.plan.join is JOIN.MULTI_MERGE and child.fired and child.status in CONTINUABLE:
                 _merge(step, child)
             else:
                 step.consider(child)
@@ -102,14 +100,14 @@ def tell(step: Advance, stage: StageState) -> None:
 
 
 def _child_ended(step: Advance, parent: StageState, child: StageState) -> None:
-    if child.plan.owner is Owner.INSTANCE:
+    if child.plan.owner is OWNER.INSTANCE:
         instances.ended(step, parent, child)
         return
     if parent.status is not S.RUNNING or step.cancels:
         return
     parent.children_left -= 1
-    failed = child.status not in CONTINUABLE or child.skip_cause == SkipCause.UPSTREAM_FAILED
-    if failed and parent.part is not Part.FAILURE:
+    failed = child.status not in CONTINUABLE or child.skip_cause == SKIP.UPSTREAM_FAILED
+    if failed and parent.part is not PART.FAILURE:
         parent.reason = child.reason or f"stage {child.plan.ref!r} failed"
         parent.children_left = 0
         step.fail_stage(parent)
@@ -121,9 +119,9 @@ def _child_ended(step: Advance, parent: StageState, child: StageState) -> None:
 
 def after_parts(step: Advance, stage: StageState) -> None:
     """What comes after the parts of a stage that have ended."""
-    if stage.part is Part.BEFORE:
+    if stage.part is PART.BEFORE:
         step.begin_tasks(stage)
-    elif stage.part is Part.AFTER:
+    elif stage.part is PART.AFTER:
         complete(step, stage, S.SUCCEEDED)
     else:
         step.fail_stage(stage)

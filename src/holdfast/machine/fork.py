@@ -7,16 +7,13 @@ is kept. Everything else runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from holdfast.machine import gates
 from holdfast.machine.graph import Edges, SkipCause, SplitType, edge_of, ordered
 from holdfast.machine.instances import base_of
 from holdfast.machine.restart import scope_of
 from holdfast.machine.run import Advance, StageState
-from holdfast.machine.workflow import WorkflowStatus, moved
-
-S: Final = WorkflowStatus
+from holdfast.machine.workflow import S, moved
 
 
 def fork(step: Advance, ref: str, done: Mapping[str, StageState], origin: str, by: str) -> None:

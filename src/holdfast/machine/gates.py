@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.machine.graph import SkipCause
-from holdfast.machine.run_state import Part, StageState, Work
-from holdfast.machine.workflow import COMPLETE, WorkflowStatus, moved
+from holdfast.machine.graph import SKIP
+from holdfast.machine.run_state import PART, StageState, Work
+from holdfast.machine.workflow import COMPLETE, S, WorkflowStatus, moved
 
 if TYPE_CHECKING:
     from holdfast.machine.run import Advance
 
-S: Final = WorkflowStatus
 UNDER_WAY: Final = frozenset({S.RUNNING, S.SUSPENDED, S.PAUSED, S.REDIRECT})
 
 
@@ -25,7 +24,7 @@ def enter(step: Advance, stage: StageState, *, at_will: bool = False) -> None:
     plan = stage.plan
     if not at_will:
         if plan.expires_at is not None and step.now > plan.expires_at:
-            step.skip(stage, SkipCause.EXPIRED, "it could not start in time")
+            step.skip(stage, SKIP.EXPIRED, "it could not start in time")
             return
         if plan.scheduled_at is not None and step.now < plan.scheduled_at:
             _wait(step, stage, "its time has not come", plan.scheduled_at)
@@ -35,7 +34,7 @@ def enter(step: Advance, stage: StageState, *, at_will: bool = False) -> None:
         there = step.stage(ref).status
         if not _reached(there, wanted):
             if there in COMPLETE:
-                step.skip(stage, SkipCause.PRUNED, f"its milestone {ref!r} is {there.value}, and not {wanted.value}")
+                step.skip(stage, SKIP.PRUNED, f"its milestone {ref!r} is {there.value}, and not {wanted.value}")
             else:
                 _wait(step, stage, f"its milestone {ref!r} is {there.value}, and not {wanted.value}")
             return
@@ -86,7 +85,7 @@ def choose(step: Advance, stage: StageState) -> bool:
     for ref in stage.plan.rivals:
         rival = step.stage(ref)
         if rival.status not in COMPLETE:
-            step.skip(step.touch(ref), SkipCause.WITHDRAWN, f"{stage.plan.ref!r} was chosen")
+            step.skip(step.touch(ref), SKIP.WITHDRAWN, f"{stage.plan.ref!r} was chosen")
     return stage.status not in COMPLETE
 
 
@@ -94,7 +93,7 @@ def clear_region(step: Advance, stage: StageState) -> None:
     """A stage has come to a good end: those of its region are withdrawn, if they have not ended."""
     for ref in stage.plan.cancel_region:
         if step.stage(ref).status not in COMPLETE:
-            step.skip(step.touch(ref), SkipCause.WITHDRAWN, f"{stage.plan.ref!r} has cleared its region")
+            step.skip(step.touch(ref), SKIP.WITHDRAWN, f"{stage.plan.ref!r} has cleared its region")
 
 
 def overrun(step: Advance, stage: StageState) -> None:
@@ -106,7 +105,7 @@ def overrun(step: Advance, stage: StageState) -> None:
     if stage.status is not S.RUNNING:
         stage.status, stage.wait = moved(f"stage {plan.ref!r}", stage.status, S.RUNNING), None
     stage.reason = message
-    if stage.part is Part.TASKS and stage.at < len(stage.tasks):
+    if stage.part is PART.TASKS and stage.at < len(stage.tasks):
         last = stage.tasks[stage.at].error
         stage.tasks[stage.at].error = {
             "type": "TaskTimeoutError", "message": message, **({"last": last["type"]} if last else {}),
@@ -123,5 +122,5 @@ def skip_by_hand(step: Advance, stage: StageState, by: str) -> None:
         stage.unwanted = True
         step.touch(stage.plan.ref)
     else:
-        step.skip(stage, SkipCause.MANUAL, f"skipped by {by}")
+        step.skip(stage, SKIP.MANUAL, f"skipped by {by}")
     step.end_if_over()

@@ -13,8 +13,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
+from holdfast.core.members import members
 from holdfast.errors import WorkflowDefinitionError
-from holdfast.machine.workflow import ACTIVE, CONTINUABLE, HALTED, WorkflowStatus
+from holdfast.machine.workflow import ACTIVE, CONTINUABLE, HALTED, S, WorkflowStatus
 
 
 class JoinType(StrEnum):
@@ -87,6 +88,13 @@ class Edge(StrEnum):
     DEAD = "dead"
 
 
+EDGE: Final = members(Edge)
+JOIN: Final = members(JoinType)
+SPLIT: Final = members(SplitType)
+PHASE: Final = members(PredicatePhase)
+SKIP: Final = members(SkipCause)
+
+
 class Edges(NamedTuple):
     """How many stages before a stage mean what to it; what is in none of these numbers is active."""
 
@@ -108,11 +116,11 @@ class Edges(NamedTuple):
         total, open, halted, dead = self
         # A wide join has so many of these, one after the other, that none is worth keeping.
         made = edges if total <= _FEW else Edges
-        if edge is Edge.OPEN:
+        if edge is EDGE.OPEN:
             return made(total, open + 1, halted, dead)
-        if edge is Edge.HALTED:
+        if edge is EDGE.HALTED:
             return made(total, open, halted + 1, dead)
-        if edge is Edge.DEAD:
+        if edge is EDGE.DEAD:
             return made(total, open, halted, dead + 1)
         return self
 
@@ -163,14 +171,14 @@ def edge_of(upstream: UpstreamLike, ref_id: str) -> Edge:
     """What a stage means to the one after it."""
     status = upstream.status
     if status in HALTED:
-        return Edge.HALTED
-    if status is WorkflowStatus.SKIPPED and upstream.skip_cause == SkipCause.UPSTREAM_FAILED:
-        return Edge.HALTED
-    if status is WorkflowStatus.SKIPPED and upstream.skip_cause in (SkipCause.PRUNED, SkipCause.WITHDRAWN):
-        return Edge.DEAD
+        return EDGE.HALTED
+    if status is S.SKIPPED and upstream.skip_cause == SKIP.UPSTREAM_FAILED:
+        return EDGE.HALTED
+    if status is S.SKIPPED and upstream.skip_cause in (SKIP.PRUNED, SKIP.WITHDRAWN):
+        return EDGE.DEAD
     if status in CONTINUABLE:
-        return Edge.OPEN if upstream.activated is None or ref_id in upstream.activated else Edge.DEAD
-    return Edge.ACTIVE
+        return EDGE.OPEN if upstream.activated is None or ref_id in upstream.activated else EDGE.DEAD
+    return EDGE.ACTIVE
 
 
 def phase_of(join: JoinType, threshold: int, edges: Edges, fired: int = 0) -> tuple[PredicatePhase, str]:
@@ -178,29 +186,29 @@ def phase_of(join: JoinType, threshold: int, edges: Edges, fired: int = 0) -> tu
     total, open, halted, dead = edges
     if total == 0:
         ready = fired == 0
-        return (PredicatePhase.READY, "nothing comes before it") if ready else (PredicatePhase.NOT_READY, "has begun")
+        return (PHASE.READY, "nothing comes before it") if ready else (PHASE.NOT_READY, "has begun")
     if total <= dead:
-        return PredicatePhase.PRUNE, "no branch leads to it"
-    wanted = threshold if join is JoinType.N_OF_M and threshold > 0 else None
-    if join is JoinType.AND or join is JoinType.OR or (join is JoinType.N_OF_M and wanted is None):
+        return PHASE.PRUNE, "no branch leads to it"
+    wanted = threshold if join is JOIN.N_OF_M and threshold > 0 else None
+    if join is JOIN.AND or join is JOIN.OR or (join is JOIN.N_OF_M and wanted is None):
         if halted:
-            return PredicatePhase.SKIP, f"{_stages(halted)} before it failed or {_were(halted)} stopped"
+            return PHASE.SKIP, f"{_stages(halted)} before it failed or {_were(halted)} stopped"
         if active := total - dead - open:
-            return PredicatePhase.NOT_READY, _not_ended(active)
+            return PHASE.NOT_READY, _not_ended(active)
         return _once(fired, "all stages before it are done")
-    if join is JoinType.MULTI_MERGE:
+    if join is JOIN.MULTI_MERGE:
         if edges.open > fired:
             new = edges.open - fired
-            return PredicatePhase.READY, f"{new} of {edges.live} stages before it {_are(new)} done and not merged"
+            return PHASE.READY, f"{new} of {edges.live} stages before it {_are(new)} done and not merged"
         if edges.halted == edges.live:
-            return PredicatePhase.SKIP, "all stages before it failed or were stopped"
-        return PredicatePhase.NOT_READY, _not_ended(edges.active)
+            return PHASE.SKIP, "all stages before it failed or were stopped"
+        return PHASE.NOT_READY, _not_ended(edges.active)
     needed = wanted or 1
     if edges.open >= needed:
         return _once(fired, f"{edges.open} of {edges.live} stages before it {_are(edges.open)} done, {needed} needed")
     if edges.open + edges.active < needed:
-        return PredicatePhase.SKIP, f"only {edges.open + edges.active} of the {needed} stages needed can still succeed"
-    return PredicatePhase.NOT_READY, f"{edges.open} of the {needed} stages needed {_are(edges.open)} done"
+        return PHASE.SKIP, f"only {edges.open + edges.active} of the {needed} stages needed can still succeed"
+    return PHASE.NOT_READY, f"{edges.open} of the {needed} stages needed {_are(edges.open)} done"
 
 
 def evaluate_readiness(
@@ -212,21 +220,19 @@ def evaluate_readiness(
     """
     given = [one for one in upstream_stages if one is not None]
     edges = [(one, edge_of(one, stage.ref_id)) for one in given]
-    failed = tuple(one.id for one, edge in edges if edge is Edge.HALTED)
+    failed = tuple(one.id for one, edge in edges if edge is EDGE.HALTED)
     active = tuple(one.id for one in given if one.status in ACTIVE)
 
     def result(phase: PredicatePhase, reason: str) -> ReadinessResult:
         return ReadinessResult(phase, reason, failed, active)
 
     if jump_bypass:
-        return result(PredicatePhase.READY, "a jump leads here")
+        return result(PHASE.READY, "a jump leads here")
     missing = sorted(set(stage.requisite_stage_ref_ids) - {one.ref_id for one in given})
     if missing:
-        return result(PredicatePhase.UNDEFINED, f"stage {missing[0]!r}, which comes before it, was not given")
+        return result(PHASE.UNDEFINED, f"stage {missing[0]!r}, which comes before it, was not given")
     if stage.join_type not in _JOINS:
-        return result(
-            PredicatePhase.UNDEFINED, f"unknown join type {stage.join_type!r}; known are {', '.join(JoinType)}"
-        )
+        return result(PHASE.UNDEFINED, f"unknown join type {stage.join_type!r}; known are {', '.join(JoinType)}")
     return result(*phase_of(JoinType(stage.join_type), stage.join_threshold, count_edges(edges), stage.merges))
 
 
@@ -321,4 +327,4 @@ def _were(number: int) -> str:
 
 
 def _once(fired: int, reason: str) -> tuple[PredicatePhase, str]:
-    return (PredicatePhase.NOT_READY, "has begun already") if fired else (PredicatePhase.READY, reason)
+    return (PHASE.NOT_READY, "has begun already") if fired else (PHASE.READY, reason)

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import TaskError
-from holdfast.machine.run_state import Owner, Part, StagePlan, StageState
-from holdfast.machine.workflow import COMPLETE, CONTINUABLE, WorkflowStatus, moved
+from holdfast.machine.run_state import OWNER, PART, StagePlan, StageState
+from holdfast.machine.workflow import COMPLETE, CONTINUABLE, S, moved
 
 if TYPE_CHECKING:
     from holdfast.machine.run import Advance
-
-S: Final = WorkflowStatus
 
 
 class Stages(dict[str, StagePlan]):
@@ -27,7 +25,7 @@ class Stages(dict[str, StagePlan]):
         config = None if base == ref else self[base].instances
         if config is None:
             raise KeyError(ref)
-        plain = StagePlan(ref=ref, tasks=self[base].tasks, parent=base, owner=Owner.INSTANCE)
+        plain = StagePlan(ref=ref, tasks=self[base].tasks, parent=base, owner=OWNER.INSTANCE)
         if config.sync_on_complete:
             return plain
         one = self[base]  # nothing waits for it: its failure is the workflow's
@@ -53,12 +51,12 @@ def spawn(step: Advance, stage: StageState) -> None:
         stage.reason = str(error)
         step.fail_stage(stage)
         return
-    stage.part = Part.INSTANCES
+    stage.part = PART.INSTANCES
     add(step, stage, items)
     config = stage.plan.instances
     if config is not None and not config.sync_on_complete and stage.status is S.RUNNING:
         _finish(step, stage)
-    elif stage.part is Part.INSTANCES:
+    elif stage.part is PART.INSTANCES:
         settle(step, stage)
 
 
@@ -70,7 +68,7 @@ def add(step: Advance, stage: StageState, items: Sequence[Any]) -> None:
     made = [step.create(ref) for ref in names_of(stage)[first:]]
     for number, (one, item) in enumerate(zip(made, items, strict=True), start=first):
         one.context = {**stage.context, "instance": number, **({} if item is None else {"item": item})}
-        if one.status is S.NOT_STARTED and stage.status is S.RUNNING and stage.part is Part.INSTANCES:
+        if one.status is S.NOT_STARTED and stage.status is S.RUNNING and stage.part is PART.INSTANCES:
             step.begin(one)
         elif one.status is S.NOT_STARTED:
             step.cut(one)  # enough of them, or too many, have ended at once
@@ -86,7 +84,7 @@ def ended(step: Advance, stage: StageState, instance: StageState) -> None:
     stage.flawed |= instance.status is S.FAILED_CONTINUE
     if not good and stage.status is S.RUNNING:
         stage.reason = instance.reason or f"instance {instance.plan.ref!r} is {instance.status.value}"
-    if stage.part is Part.INSTANCES and not step.cancels:
+    if stage.part is PART.INSTANCES and not step.cancels:
         settle(step, stage)
 
 
@@ -115,7 +113,7 @@ def _finish(step: Advance, stage: StageState) -> None:
 
 def stands_alone(step: Advance, stage: StageState) -> bool:
     """Whether a stage is an instance that no stage waits for, so that its failure is the workflow's."""
-    if stage.plan.owner is not Owner.INSTANCE or stage.plan.parent is None:
+    if stage.plan.owner is not OWNER.INSTANCE or stage.plan.parent is None:
         return False
     config = step.plan.stages[stage.plan.parent].instances
     return config is not None and not config.sync_on_complete

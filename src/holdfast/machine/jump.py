@@ -8,18 +8,16 @@ waits for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.machine import ends, gates
 from holdfast.machine.anew import begin_anew
 from holdfast.machine.graph import SkipCause, downstream, ordered
 from holdfast.machine.run_state import Owner, StageState
-from holdfast.machine.workflow import WorkflowStatus, moved
+from holdfast.machine.workflow import S, moved
 
 if TYPE_CHECKING:
     from holdfast.machine.run import Advance
-
-S: Final = WorkflowStatus
 
 
 class Jump(NamedTuple):

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from holdfast.machine.run import Advance
-from holdfast.machine.workflow import COMPLETE, WorkflowStatus, moved
-
-S: Final = WorkflowStatus
+from holdfast.machine.workflow import COMPLETE, S, WorkflowStatus, moved
 
 
 def has_slot(status: WorkflowStatus) -> bool:

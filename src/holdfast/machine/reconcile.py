@@ -13,9 +13,8 @@ from holdfast.machine import gates, instances
 from holdfast.machine.ends import after_parts
 from holdfast.machine.graph import Edges, edge_of
 from holdfast.machine.run import Advance, Owner, Part, StageState, Work
-from holdfast.machine.workflow import ACTIVE, COMPLETE, CONTINUABLE, WorkflowStatus, moved
+from holdfast.machine.workflow import ACTIVE, COMPLETE, CONTINUABLE, S, moved
 
-S: Final = WorkflowStatus
 _WAITING: Final = frozenset({S.BUFFERED, S.REDIRECT, S.PAUSED})
 _OWNED: Final = {
     Part.BEFORE: Owner.STAGE_BEFORE, Part.AFTER: Owner.STAGE_AFTER, Part.FAILURE: Owner.STAGE_ON_FAILURE

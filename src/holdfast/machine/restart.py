@@ -21,9 +21,8 @@ from holdfast.machine.graph import ordered
 from holdfast.machine.instances import lost_some
 from holdfast.machine.run import Advance, Owner, StageState
 from holdfast.machine.run_state import WORD
-from holdfast.machine.workflow import COMPLETE, WorkflowStatus, reopened
+from holdfast.machine.workflow import COMPLETE, S, reopened
 
-S: Final = WorkflowStatus
 _GIVEN_UP: Final = frozenset({S.TERMINAL, S.STOPPED})
 
 

@@ -16,8 +16,10 @@ from typing import Any, Final, Protocol
 from holdfast.errors import InvalidStateTransitionError
 from holdfast.machine import ends, gates, instances
 from holdfast.machine.computed_status import failure_status
-from holdfast.machine.graph import PredicatePhase, SkipCause, phase_of
+from holdfast.machine.graph import PHASE, SKIP, SkipCause, phase_of
 from holdfast.machine.run_state import (
+    OWNER,
+    PART,
     WORD,
     Child,
     Cleanup,
@@ -34,14 +36,12 @@ from holdfast.machine.run_state import (
     Wait,
     Work,
 )
-from holdfast.machine.workflow import COMPLETE, HALTED, SUCCESSFUL, WorkflowStatus, moved
+from holdfast.machine.workflow import COMPLETE, HALTED, SUCCESSFUL, S, WorkflowStatus, moved
 
 __all__ = [
     "Advance", "Child", "Cleanup", "Instances", "Judge", "Missing", "Owner", "Part", "Plan", "RunState", "StagePlan",
     "StageState", "TaskPlan", "TaskState", "Wait", "Work",
 ]  # fmt: skip
-
-S: Final = WorkflowStatus
 
 
 class Judge(Protocol):
@@ -275,18 +275,18 @@ class Advance:
             return
         plan = stage.plan
         phase, reason = phase_of(plan.join, plan.threshold, stage.edges, stage.fired)
-        if phase is PredicatePhase.READY and self.cancels:
+        if phase is PHASE.READY and self.cancels:
             self.cancel_stage(plan.ref)  # nothing begins in a workflow that is being cancelled
-        elif phase is PredicatePhase.READY:
-            cause = SkipCause.MANUAL if stage.unwanted else self.judge.skips(stage)
+        elif phase is PHASE.READY:
+            cause = SKIP.MANUAL if stage.unwanted else self.judge.skips(stage)
             if cause is None:
                 gates.enter(self, stage)
             else:
                 self.skip(stage, cause, "it is not wanted")
-        elif phase is PredicatePhase.SKIP:
-            self.skip(stage, SkipCause.UPSTREAM_FAILED, reason)
-        elif phase is PredicatePhase.PRUNE:
-            self.skip(stage, SkipCause.PRUNED, reason)
+        elif phase is PHASE.SKIP:
+            self.skip(stage, SKIP.UPSTREAM_FAILED, reason)
+        elif phase is PHASE.PRUNE:
+            self.skip(stage, SKIP.PRUNED, reason)
 
     def begin(self, stage: StageState) -> None:
         """Start a stage: what belongs before it, or its first task."""
@@ -299,7 +299,7 @@ class Advance:
         self.events.append({"type": "stage_started", "stage": plan.ref})
         if plan.watched_by or plan.peers:
             gates.announce(self, stage)
-        if not plan.children or not self._begin_children(stage, Owner.STAGE_BEFORE, Part.BEFORE):
+        if not plan.children or not self._begin_children(stage, OWNER.STAGE_BEFORE, PART.BEFORE):
             self.begin_tasks(stage)
         if plan.limit_s is not None and stage.status not in COMPLETE:
             self.work.append(Work(plan.ref, 0, plan.limit_s, waits=True, what="limit"))
@@ -369,7 +369,7 @@ class Advance:
         cut = -1
         for number, task in enumerate(stage.tasks):
             if task.status not in COMPLETE:
-                begun = stage.part is Part.TASKS and number == stage.at and stage.started_at is not None
+                begun = stage.part is PART.TASKS and number == stage.at and stage.started_at is not None
                 task.status = S.CANCELED if begun else S.SKIPPED
                 task.ended_at = self.now
                 cut = number if begun else cut
@@ -394,7 +394,7 @@ class Advance:
         if before_failure or stage.status in HALTED or stage.status is S.SKIPPED:
             instances.close(self, stage)
         for owner, refs in stage.plan.children.items():
-            if before_failure and owner is Owner.STAGE_ON_FAILURE:
+            if before_failure and owner is OWNER.STAGE_ON_FAILURE:
                 continue
             for part in (self.stage(ref) for ref in refs):
                 if part.status not in COMPLETE:
@@ -404,7 +404,7 @@ class Advance:
         """A part of a stage that goes on without it."""
         ref = part.plan.ref
         if part.status is S.NOT_STARTED:
-            part.status, part.skip_cause = S.SKIPPED, SkipCause.PRUNED.value
+            part.status, part.skip_cause = S.SKIPPED, SKIP.PRUNED.value
             self.note("stage_skipped", ref, cause=part.skip_cause)
         else:
             part.status = moved(f"stage {ref!r}", part.status, S.CANCELED)
@@ -432,7 +432,7 @@ class Advance:
         if stage.plan.instances is not None:
             instances.spawn(self, stage)
             return
-        stage.part = Part.TASKS
+        stage.part = PART.TASKS
         stage.at = -1
         self.after_task(stage)
 
@@ -446,7 +446,7 @@ class Advance:
 
     def end_tasks(self, stage: StageState) -> None:
         """All tasks of a stage are done."""
-        if not stage.plan.children or not self._begin_children(stage, Owner.STAGE_AFTER, Part.AFTER):
+        if not stage.plan.children or not self._begin_children(stage, OWNER.STAGE_AFTER, PART.AFTER):
             ends.complete(self, stage, S.SUCCEEDED)
 
     def end_task(self, stage: StageState, status: WorkflowStatus) -> None:
@@ -475,9 +475,9 @@ class Advance:
 
     def fail_stage(self, stage: StageState) -> None:
         """A stage has failed: what is there for that begins, or it ends."""
-        if stage.part is not Part.FAILURE and (stage.plan.children or stage.spawned):
+        if stage.part is not PART.FAILURE and (stage.plan.children or stage.spawned):
             self.close_parts(stage, before_failure=True)
-            if self._begin_children(stage, Owner.STAGE_ON_FAILURE, Part.FAILURE):
+            if self._begin_children(stage, OWNER.STAGE_ON_FAILURE, PART.FAILURE):
                 return
         plan = stage.plan
         ends.complete(self, stage, failure_status(plan.continue_on_failure, plan.fail_pipeline))
@@ -486,7 +486,7 @@ class Advance:
         """Begin anew: another incarnation of the stage. What it was given and what it has left stays, but for the word
         that it waited for, which was one about the incarnation before.
         """
-        under_way = stage.part is Part.TASKS and stage.status not in COMPLETE and stage.at < len(stage.tasks)
+        under_way = stage.part is PART.TASKS and stage.status not in COMPLETE and stage.at < len(stage.tasks)
         self._clean_up(stage, stage.at if under_way else -1)
         fresh = StageState(stage.plan)
         for name in ("context", "outputs", "edges", "fired", "flawed"):

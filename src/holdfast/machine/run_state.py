@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from holdfast.machine.graph import JoinType, SplitType, edges
-from holdfast.machine.workflow import WorkflowStatus
+from holdfast.core.members import members
+from holdfast.machine.graph import JOIN, SPLIT, JoinType, SplitType, edges
+from holdfast.machine.workflow import S, WorkflowStatus
 
-S: Final = WorkflowStatus
 WORD: Final = "signal"
 """Where the context of a stage has the signal that resumed it: its `name`, and `data` with what it brought."""
 
@@ -33,6 +33,10 @@ class Part(StrEnum):
     INSTANCES = "instances"
     AFTER = "after"
     FAILURE = "failure"
+
+
+OWNER: Final = members(Owner)
+PART: Final = members(Part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +68,9 @@ class StagePlan:
     """The stages that it waits for."""
     after: tuple[str, ...] = ()
     """The stages that wait for it."""
-    join: JoinType = JoinType.AND
+    join: JoinType = JOIN.AND
     threshold: int = 0
-    split: SplitType = SplitType.AND
+    split: SplitType = SPLIT.AND
     parent: str | None = None
     owner: Owner | None = None
     children: Mapping[Owner, tuple[str, ...]] = field(default_factory=dict)
@@ -150,7 +154,7 @@ class StageState:
         self.incarnation = 1
         self.keyed = 0
         """The incarnation whose idempotency keys it goes on with; 0: its own."""
-        self.part = Part.BEFORE
+        self.part = PART.BEFORE
         self.at = 0
         """The position of the task that is next, or under way."""
         self.tasks = [TaskState() for _ in plan.tasks]

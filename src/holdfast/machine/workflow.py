@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
+from holdfast.core.members import members
 from holdfast.errors import InvalidStateTransitionError
 
 
@@ -61,7 +62,7 @@ class WorkflowStatus(StrEnum):
         return self in ACTIVE
 
 
-S: Final = WorkflowStatus
+S: Final = members(WorkflowStatus)
 SUCCESSFUL: Final = frozenset({S.SUCCEEDED, S.SKIPPED})
 HALTED: Final = frozenset({S.TERMINAL, S.STOPPED, S.CANCELED})
 COMPLETE: Final = SUCCESSFUL | HALTED | {S.FAILED_CONTINUE}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from holdfast.machine.workflow import COMPLETE, WorkflowStatus
+from holdfast.machine.workflow import COMPLETE, S
 from holdfast.views.plain import masked, plain
 from holdfast.workflows.assembly import CHILD as AWAITED
 from holdfast.workflows.assembly import REASON, WAITS_FOR
@@ -22,7 +22,6 @@ from holdfast.workflows.stage import StageExecution
 
 Work = Mapping[str, Sequence[TaskInHand]]
 """What is to be done, by stage."""
-S: Final = WorkflowStatus
 
 
 def workflow_document(workflow: Workflow, *, reveal: bool = False) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from holdfast.machine.run import Advance
-from holdfast.machine.workflow import COMPLETE, WorkflowStatus
+from holdfast.machine.workflow import COMPLETE, S
 from holdfast.store.codec import from_json
 from holdfast.store.ids import new_record_id
 from holdfast.store.port import Change, Insert, Store, Swap
@@ -30,7 +30,6 @@ RETRY: Final = "retry"
 JOIN: Final = "child"
 CONTROL: Final = frozenset({CANCEL, RETRY})
 """The kinds of items that are about a workflow as a whole, whatever its stages do."""
-S: Final = WorkflowStatus
 
 
 class Following(NamedTuple):

@@ -8,11 +8,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from holdfast.machine.run import StagePlan
-from holdfast.machine.workflow import COMPLETE, WorkflowStatus
+from holdfast.machine.workflow import COMPLETE, S, WorkflowStatus
 from holdfast.store.codec import from_json, instant
 from holdfast.workflows.records import EventRecord
 
-S: Final = WorkflowStatus
 _STAGE_BECOMES: Final = {
     "stage_started": S.RUNNING, "stage_resumed": S.RUNNING, "stage_suspended": S.SUSPENDED, "stage_skipped": S.SKIPPED,
     "stage_canceled": S.CANCELED, "stage_buffered": S.BUFFERED,

@@ -15,7 +15,7 @@ from typing import Final
 from holdfast.errors import Conflict, WorkflowNotFoundError
 from holdfast.machine import pipeline as machine
 from holdfast.machine.run import Advance
-from holdfast.machine.workflow import WorkflowStatus
+from holdfast.machine.workflow import S
 from holdfast.store.codec import from_json
 from holdfast.store.port import Change, Delete, Insert, Store, Swap
 from holdfast.store.query import Condition, Cursor, equal
@@ -26,7 +26,6 @@ from holdfast.workflows.records import PIPELINE, WAITING, WORKFLOW, PipelineReco
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints
 
-S: Final = WorkflowStatus
 _PAGE: Final = 1000
 _log: Final = logging.getLogger("holdfast")
 

@@ -11,14 +11,13 @@ from unicodedata import east_asian_width
 from xml.sax.saxutils import escape, quoteattr
 
 from holdfast.machine.graph import SkipCause
-from holdfast.machine.workflow import COMPLETE, WorkflowStatus
+from holdfast.machine.workflow import COMPLETE, S, WorkflowStatus
 from holdfast.workflows.assembly import REASON
 from holdfast.workflows.layers import Link, Point, arranged, links_of
 from holdfast.workflows.lengths import took
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.stage import StageExecution
 
-S: Final = WorkflowStatus
 WIDTH, HEIGHT, ACROSS, DOWN, MARGIN, HEAD = 184, 50, 64, 22, 24, 66
 MARKS: Final[Mapping[WorkflowStatus, str]] = {
     S.NOT_STARTED: "○", S.RUNNING: "●", S.PAUSED: "‖", S.SUSPENDED: "◔", S.REDIRECT: "↪", S.BUFFERED: "◌",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.errors import ConfigurationError, PolicyError, RecoveryError, SchemaError, WorkflowError
 from holdfast.machine.reconcile import give_up, stuck
 from holdfast.machine.run import Advance
-from holdfast.machine.workflow import WorkflowStatus
+from holdfast.machine.workflow import S
 from holdfast.store.codec import instant
 from holdfast.store.port import Change
 from holdfast.store.query import Condition, Cursor, among
@@ -33,7 +33,6 @@ from holdfast.workflows.run import Run
 if TYPE_CHECKING:
     from holdfast.workflows.store import WorkflowStore
 
-S: Final = WorkflowStatus
 PENDING: Final = (S.RUNNING, S.NOT_STARTED, S.BUFFERED)
 GRACE_S: Final = 60.0
 """A workflow that was stored and not begun is left alone for so long: whoever stored it may be about to begin it."""

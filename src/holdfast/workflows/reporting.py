@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from holdfast.machine.workflow import WorkflowStatus
+from holdfast.machine.workflow import S
 from holdfast.telemetry.causation import CAUSATION
 from holdfast.telemetry.events import GuardEvent
 from holdfast.telemetry.hub import Hub
@@ -16,7 +16,6 @@ from holdfast.workflows.events import FinalizerRan, TaskBegan, TaskSettled, Work
 from holdfast.workflows.pruning import PruneReport
 from holdfast.workflows.run import Run
 
-S: Final = WorkflowStatus
 _ENDED: Final = {
     S.SUCCEEDED: "succeeded", S.SKIPPED: "skipped", S.CANCELED: "canceled", S.STOPPED: "failed", S.TERMINAL: "failed",
     S.FAILED_CONTINUE: "failed",

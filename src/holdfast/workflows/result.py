@@ -9,12 +9,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from holdfast.errors import TaskError
-from holdfast.machine.workflow import COMPLETE, WorkflowStatus
+from holdfast.machine.workflow import COMPLETE, S, WorkflowStatus
 from holdfast.store.codec import plain
 from holdfast.workflows.documents import TIME, Form, one_of, read_document, write_document
 from holdfast.workflows.spans import Span, seconds
 
-S: Final = WorkflowStatus
 ANSWERS: Final = COMPLETE | {S.RUNNING, S.SUSPENDED, S.REDIRECT}
 """What a task may answer."""
 Values = Mapping[str, Any]

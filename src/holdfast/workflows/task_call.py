@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.core.context import CURRENT, ambient_deadline, impose
 from holdfast.core.deadline import Deadline
+from holdfast.core.members import members
 from holdfast.errors import BulkheadFullError, BulkheadTimeoutError
 from holdfast.workflows.cancel import TOKEN, TaskToken
 from holdfast.workflows.compartment import Compartment
@@ -36,6 +37,9 @@ class _State(Enum):
     """One call has ended, and another one is about to be made in its place."""
     ABANDONED = auto()
     OVER = auto()
+
+
+_AT: Final = members(_State)
 
 
 class Turn(NamedTuple):
@@ -90,7 +94,7 @@ class TaskCall:
         self._permit: tuple[Any] | None = None
         self._is_barred = False
         self.context = copy_context()
-        self._state = _State.QUEUED
+        self._state = _AT.QUEUED
         self._has_begun = False
         self._entered = room.clock.monotonic()
         self._started: float | None = None
@@ -101,7 +105,7 @@ class TaskCall:
     @property
     def is_over(self) -> bool:
         """Whether the caller has been told how it ended."""
-        return self._state is _State.OVER or self._state is _State.ABANDONED
+        return self._state is _AT.OVER or self._state is _AT.ABANDONED
 
     def enter(self) -> None:
         """Run now, or when a slot comes free, or be refused."""
@@ -111,22 +115,22 @@ class TaskCall:
         """Begin, for a slot is ours; False when it is too late, and the slot is somebody else's."""
         room, work = self._room, self._work
         with room.lock:
-            if self._state is not _State.QUEUED:
+            if self._state is not _AT.QUEUED:
                 return self._has_begun
-            self._state, self._has_begun = _State.RUNNING, True
+            self._state, self._has_begun = _AT.RUNNING, True
         if self._on_loop() if _is_async(work) else room.threads.run(self._run, patient=self._patient):
             return True
         self._has_begun = False
-        if not self.refuse("could not start a thread", _State.RUNNING):
+        if not self.refuse("could not start a thread", _AT.RUNNING):
             self._end_abandoned()
         return False
 
-    def refuse(self, why: str, before: _State = _State.QUEUED) -> bool:
+    def refuse(self, why: str, before: _State = _AT.QUEUED) -> bool:
         """Report that it has not run and will not; False when it is too late for that."""
         room = self._room
         if not self._move(before, "rejected"):
             return False
-        if before is _State.QUEUED:  # else whoever woke it passes the slot on
+        if before is _AT.QUEUED:  # else whoever woke it passes the slot on
             self._out_of_queue()
         error = BulkheadFullError(f"bulkhead {room.task_type!r} {why}", retry_after=room.retry_after)
         self._report(error=error, rejected=True)
@@ -135,7 +139,7 @@ class TaskCall:
     def expire(self, turn: int | None = None) -> None:
         """The time is up: report that, whatever the call does. `turn` as for `cancel`."""
         limit, name = self.at - self._entered, f"bulkhead {self._room.task_type!r}"
-        if self._move(_State.QUEUED, "timed_out"):
+        if self._move(_AT.QUEUED, "timed_out"):
             self._out_of_queue()
             self._report(error=BulkheadTimeoutError(f"{name}: no slot came free within {limit:.3g} s"), timed_out=True)
         else:
@@ -156,14 +160,14 @@ class TaskCall:
             if turn is not None and turn != self._turn:
                 return
             token = self.token
-        if self._move(_State.QUEUED):
+        if self._move(_AT.QUEUED):
             self._out_of_queue()
             self._report(error=CancelledError(reason))
         elif abandon:
             self._abandon(CancelledError(reason), turn=turn)
         token.cancel(reason)
 
-    def _move(self, before: _State, *counters: str, to: _State = _State.OVER, turn: int | None = None) -> bool:
+    def _move(self, before: _State, *counters: str, to: _State = _AT.OVER, turn: int | None = None) -> bool:
         """Change the state, if it still is `before`."""
         with self._room.lock:
             if self._state is not before or (turn is not None and turn != self._turn):
@@ -178,7 +182,7 @@ class TaskCall:
             self._room.slots.give()  # handed to us too late; the next one takes it
 
     def _abandon(self, error: BaseException, *counters: str, turn: int | None = None) -> None:
-        if self._move(_State.RUNNING, "abandoned", *counters, to=_State.ABANDONED, turn=turn):
+        if self._move(_AT.RUNNING, "abandoned", *counters, to=_AT.ABANDONED, turn=turn):
             self._settle(error)
             self.token.cancel(str(error))
             self._report(error=error, timed_out="timed_out" in counters)
@@ -195,7 +199,7 @@ class TaskCall:
                 break
             if self._then is None or not self._gives_way(self._then, value):
                 break
-        if self._state is _State.OVER:  # somebody else has heard of it
+        if self._state is _AT.OVER:  # somebody else has heard of it
             return
         self._room.threads.about_to_be_free()
         if error is not None or not hasattr(type(value), "__await__"):
@@ -209,9 +213,9 @@ class TaskCall:
         if hasattr(type(value), "__await__"):
             return False
         with room.lock:
-            if self._state is not _State.RUNNING:
+            if self._state is not _AT.RUNNING:
                 return False
-            self._state = _State.BETWEEN
+            self._state = _AT.BETWEEN
             permit, self._permit = self._permit, None
         if permit is not None and self._circuit is not None:
             self._safely(self._circuit.settle, permit[0], None)
@@ -221,7 +225,7 @@ class TaskCall:
             _log.exception("what follows a %s task failed", room.task_type)
             following = None
         if following is None:
-            self._state = _State.RUNNING
+            self._state = _AT.RUNNING
             return False
         if isinstance(following, Gone):
             self._go(following, run_s)
@@ -234,7 +238,7 @@ class TaskCall:
             self._work, self._on_done, self._circuit, self._then = following
             self.token, self.at = token, self._entered + self._timeout
             self._turn += 1
-            self._state = _State.RUNNING
+            self._state = _AT.RUNNING
         return True
 
     def _go(self, gone: Gone, run_s: float) -> None:
@@ -243,7 +247,7 @@ class TaskCall:
         with room.lock:
             room.counts["completed"] += 1
             room.note_run(run_s)
-            self._state = _State.OVER
+            self._state = _AT.OVER
         room.threads.about_to_be_free()
         room.slots.give()
         room.forget(self)
@@ -253,7 +257,7 @@ class TaskCall:
         now = self._room.clock.monotonic()
         if now >= self.at:
             self.expire()
-        if self._state is not _State.RUNNING:
+        if self._state is not _AT.RUNNING:
             return False
         self._started = now
         return True
@@ -299,7 +303,7 @@ class TaskCall:
             self._is_barred = True
             raise
         with self._room.lock:
-            if self._state is _State.RUNNING:
+            if self._state is _AT.RUNNING:
                 self._permit = (permit,)
                 return work
         circuit.settle(permit, CancelledError())  # abandoned at this moment
@@ -311,9 +315,9 @@ class TaskCall:
             self.expire()  # it read what time was left, or was cut; the alarm would have come in a moment
         run_s = self._run_s()
         with room.lock:
-            is_told = self._state is _State.RUNNING
+            is_told = self._state is _AT.RUNNING
             if is_told:
-                self._state = _State.OVER
+                self._state = _AT.OVER
                 counter = None if self._is_barred else _counted(error)
                 if counter is not None:
                     room.counts[counter] += 1
@@ -327,7 +331,7 @@ class TaskCall:
             self._report(value, error, rejected=self._is_barred, run_s=run_s)
 
     def _end_abandoned(self) -> None:
-        if self._move(_State.ABANDONED):
+        if self._move(_AT.ABANDONED):
             with self._room.lock:
                 self._room.counts["abandoned"] -= 1
 
