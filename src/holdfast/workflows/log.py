@@ -14,7 +14,7 @@ from holdfast.store.port import Store
 from holdfast.store.query import equal
 from holdfast.workflows.records import EVENT, WORKFLOW, EventRecord, WorkflowRecord
 
-MOST_BEHIND: Final = 8
+MOST_BEHIND: Final = 16
 """After so many entries the record is written all the same: who reads it need not look for its last number far away."""
 Standing = tuple[WorkflowRecord, int]
 """A workflow's record and the number of the last entry in its log, at one moment."""

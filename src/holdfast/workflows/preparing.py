@@ -17,8 +17,8 @@ from holdfast.workflows.ending import end_all
 from holdfast.workflows.following import CONTROL, RETRY, concerns_others
 from holdfast.workflows.items import HELD, dropped_items, made_items
 from holdfast.workflows.lines import hold_back
-from holdfast.workflows.records import ITEM, SIGNAL, ItemRecord, StageRecord, WorkflowRecord, meant_for
-from holdfast.workflows.run import Run
+from holdfast.workflows.records import ITEM, SIGNAL, ItemRecord, WorkflowRecord, meant_for
+from holdfast.workflows.run import Rows, Run
 from holdfast.workflows.runs import Runs
 
 Ending = Callable[[Run, Advance], list[Change]]
@@ -55,7 +55,7 @@ class Prepared(NamedTuple):
     events: list[dict[str, Any]]
     changes: list[Change]
     record: WorkflowRecord
-    records: dict[str, StageRecord]
+    rows: Rows
     kept: list[ItemRecord]
     shared: bool
     over: bool
@@ -127,10 +127,10 @@ class Preparing:
             over = run.state.status in COMPLETE
             if over:
                 changes += self._ending(run, step)
-            more, record, records = run.changes(step, fenced=True)
+            more, record, rows = run.changes(step, fenced=True)
             shared |= bool(step.cleanups)
             others = step if concerns_others(run, step) else None
-            return Prepared(run, others, step.events, more + changes, record, records, kept, shared, over)
+            return Prepared(run, others, step.events, more + changes, record, rows, kept, shared, over)
 
     def _items(
         self,
@@ -198,11 +198,11 @@ class Preparing:
                 item = ITEM.changed(item, {"owner": rooms.owner, "due_at": None})
                 kept.append(item)
             changes.append(Insert(ITEM, item))
-        more, record, records = run.changes(step)
+        more, record, rows = run.changes(step)
         shared = len(kept) < len(changes)
         others = step if concerns_others(run, step) else None
         over = run.state.status in COMPLETE
-        return Prepared(run, others, step.events, more + changes, record, records, kept, shared, over)
+        return Prepared(run, others, step.events, more + changes, record, rows, kept, shared, over)
 
 
 def _is_over(run: Run, item: ItemRecord) -> bool:

@@ -37,6 +37,9 @@ _TELLS_CAUSE: Final = f'"{CAUSED_BY}"'
 RUNNING: Final = WorkflowStatus.RUNNING
 _NAME, _LIVE = WorkflowRecord._fields.index("name"), WorkflowRecord._fields.index("live")
 _STAGE_STATUS = StageRecord._fields.index("status")
+# Python's search for cycles passes over tuples of texts and numbers, but not over their kin.
+Rows = dict[str, tuple[Any, ...]]
+"""Stages as they are stored: what records are made of."""
 AHEAD: Final = 32
 """How many stages are read at once, if they are needed one after the other."""
 
@@ -61,8 +64,7 @@ class Run:
         self._strict = strict
         # Nothing here leads back to the run: what is done with goes at once, and not when Python looks for cycles.
         self._stages = _Stages(blueprint, is_new)
-        # Rows, not records: Python's search for cycles passes over tuples of texts and numbers, but not over their kin.
-        self._rows: dict[str, tuple[Any, ...]] = {}
+        self._rows: Rows = {}
         self._inputs: dict[str, Any] | None = None
         self._caused_by: Mapping[str, str] | None = None
         self._cause: str | None = None
@@ -201,10 +203,8 @@ class Run:
         found = [None] * len(lacking) if self.knows_all else store.get(STAGE, self.ids_of(lacking))
         self.add(lacking, found)
 
-    def changes(
-        self, step: Advance, *, fenced: bool = False
-    ) -> tuple[list[Change], WorkflowRecord, dict[str, StageRecord]]:
-        """What is to be stored of a step, and the records as they will be then.
+    def changes(self, step: Advance, *, fenced: bool = False) -> tuple[list[Change], WorkflowRecord, Rows]:
+        """What is to be stored of a step, the record as it will be then, and the rows of stages.
 
         Only one step can have an entry's number: who was second finds it taken. So where an item tells this workflow
         from another one that had its id (`fenced`), and nothing but its stages has changed, its record is left alone
@@ -217,20 +217,21 @@ class Run:
         if not fenced or not self._is_as_stored():
             new = self._next(seq)
             changes.append(Insert(WORKFLOW, new) if self.is_new else Swap(WORKFLOW, self.record, new))
-        records: dict[str, StageRecord] = {}
+        rows: Rows = {}
         for ref, stage in step.changed.items():
-            before = self.as_stored(ref)
+            before = self._rows.get(ref)
             # What is as it was is handed on as it is: whoever writes it need not compare.
-            records[ref] = after = STAGE.make((
-                f"{id}.{ref}" if before is None else before.id, 1 if before is None else before.version + 1, None, id,
+            rows[ref] = row = (
+                f"{id}.{ref}" if before is None else before[0], 1 if before is None else before[1] + 1, None, id,
                 ref, stage.status._value_, stage.incarnation, stage.started_at, stage.ended_at, stage_text(stage),
                 plain_to_json(stage.context) if stage.context else "{}",
                 plain_to_json(stage.outputs) if stage.outputs else "{}",
-            ))  # fmt: skip
-            changes.append(Insert(STAGE, after) if before is None else Swap(STAGE, before, after))
+            )  # fmt: skip
+            after = STAGE.make(row)
+            changes.append(Insert(STAGE, after) if before is None else Swap(STAGE, STAGE.make(before), after))
         if step.cleanups:
             changes += [self._finalize(step, cleanup) for cleanup in step.cleanups]
-        return changes, new, records
+        return changes, new, rows
 
     def _is_as_stored(self) -> bool:
         """Whether it goes on as its record says, which was not written too long ago."""
@@ -260,11 +261,11 @@ class Run:
         )  # fmt: skip
         return Insert(ITEM, item)
 
-    def stored(self, record: WorkflowRecord, records: dict[str, StageRecord]) -> None:
+    def stored(self, record: WorkflowRecord, rows: Rows) -> None:
         """The changes of a step are in the store."""
         self.record = record
         self.seq += 1
-        self._rows.update(zip(records, map(tuple, records.values()), strict=True))
+        self._rows.update(rows)
         self.is_new = False
 
 

@@ -332,7 +332,7 @@ class Settling:
         handed: list[tuple[ItemRecord, Run]] = []
         self._stored += steps
         for step in steps:
-            step.run.stored(step.record, step.records)
+            step.run.stored(step.record, step.rows)
             if step.over:
                 self.untold.add(step.run.id)
                 self._runs.forget((step.run.id,))

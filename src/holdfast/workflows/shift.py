@@ -436,7 +436,7 @@ class Shift:
     def _settled_within(self, prepared: Prepared) -> None:
         self._reporter.stored(prepared.run, prepared.events)
         if prepared.over:
-            prepared.run.stored(prepared.record, prepared.records)
+            prepared.run.stored(prepared.record, prepared.rows)
             self._over(prepared.run)
         self.wake.set()
 

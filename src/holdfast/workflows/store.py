@@ -6,7 +6,6 @@ transaction, and every worker sees it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -22,8 +21,8 @@ from holdfast.workflows.messages import Message
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.patience import Patience
 from holdfast.workflows.queue import WorkflowQueue
-from holdfast.workflows.records import KINDS, PROCESSED, STAGE, ProcessedRecord, StageRecord, WorkflowRecord
-from holdfast.workflows.run import Run
+from holdfast.workflows.records import KINDS, PROCESSED, STAGE, ProcessedRecord, WorkflowRecord
+from holdfast.workflows.run import Rows, Run
 from holdfast.workflows.settling import WAKE
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.storing import phase_of, put_stage, workflow_of
@@ -140,12 +139,12 @@ class WorkflowTransaction:
                     story = f"message {taken[0]} was handled by somebody else" if taken else str(conflict)
                     raise ConcurrencyError(f"{story}; nothing of the transaction was stored") from conflict
                 continue  # something else of a workflow has changed; the stages are judged anew
-            for run, _, _, record, records in steps:
-                run.record = record
-                self._raise_versions(run, records)
+            for run, _, _, record, rows in steps:
+                run.stored(record, rows)
+                self._raise_versions(run)
             return
 
-    def _step(self, id: str) -> tuple[Run, Advance, list[Change], WorkflowRecord, Mapping[str, StageRecord]]:
+    def _step(self, id: str) -> tuple[Run, Advance, list[Change], WorkflowRecord, Rows]:
         """What storing these stages of one workflow comes to."""
         needed: dict[str, None] = {}
         while True:
@@ -161,12 +160,13 @@ class WorkflowTransaction:
             except Missing as missing:
                 needed |= dict.fromkeys(missing.refs)
                 continue
-            changes, record, records = run.changes(step)
-            return run, step, [*changes, *more], record, records
+            changes, record, rows = run.changes(step)
+            return run, step, [*changes, *more], record, rows
 
-    def _raise_versions(self, run: Run, records: Mapping[str, StageRecord]) -> None:
+    def _raise_versions(self, run: Run) -> None:
         for stage, _ in self._stages[run.id]:
-            stored = records[stage.ref_id]
+            stored = run.as_stored(stage.ref_id)
+            assert stored is not None
             stage.version = stored.version
             vars(stage)["status"] = WorkflowStatus(stored.status)
             if stage._workflow is not None:  # its other half
