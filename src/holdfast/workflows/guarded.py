@@ -18,6 +18,7 @@ from holdfast.workflows.effects import Effect, check_retry, unsafe
 from holdfast.workflows.transactions import Transactions
 
 T = TypeVar("T")
+_TRANSACTIONAL: Final = Effect.TRANSACTIONAL
 SIDE_BY_SIDE: Final = frozenset({Effect.PURE, Effect.IDEMPOTENT})
 """What can be called twice at the same time."""
 
@@ -26,7 +27,7 @@ def way_of(call: Call, guard_of: Callable[[str], Guard], transactions: Transacti
     """What to call instead of a task's own function. Raises WorkflowDefinitionError for a guard that does not fit."""
     task = call.task
     function = task.function
-    if task.effect is Effect.TRANSACTIONAL:
+    if task.effect is _TRANSACTIONAL:
         function = partial(transactions.run, call, function)
     if task.guard is None:
         return function
