@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -422,6 +422,27 @@ def test_what_a_signal_interrupts_does_not_happen_later(store: SqlStore, more: l
         signal.signal(signal.SIGUSR1, before)
     assert store.get(ITEM, ["a"]) == [one]
     store.commit([Swap(ITEM, one, evolve(one, size=2)), *more])
+
+
+@pytest.mark.parametrize("moment", ["is_broken", "_measure"])
+def test_a_signal_between_two_uses_of_a_connection_leaves_room_for_another(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    only = SqlStore(store.address.url, kinds=[ITEM, PLAIN], connections=1, patience=0.5)
+    fill(only, [item("a")])
+    database: Any = only._database
+    owner: Any = PostgresSession if moment == "is_broken" else type(database)
+
+    def interrupted(*_: object) -> None:
+        raise InterruptedByTest
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, moment, interrupted)
+        database._measured = float("-inf")  # the clocks are to be compared again
+        with pytest.raises(InterruptedByTest):
+            only.get(ITEM, ["a"])
+    assert only.get(ITEM, ["a"]) != [None]
+    only.close()
 
 
 class InterruptedByTest(BaseException):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from holdfast import Retry
-from holdfast.errors import TaskError, TransientError
-from holdfast.machine.run import Wait
+from holdfast.errors import Conflict, TaskError, TransientError
+from holdfast.machine.run import Advance, Wait
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Delete, Store, Swap
 from holdfast.store.query import equal
@@ -312,18 +313,71 @@ def test_what_an_instance_leaves_to_do_is_gone_if_another_one_ends_the_stage_in_
     config = MultiInstanceConfig(count=3, join_threshold=2, cancel_remaining=True)
     run = start(flows, stage("m", mi_config=config), stage("z", "m"))
     mine = store.claim(ITEM, equal(workflow=run.id), lambda item: evolve(item, owner="me", due_at=None), limit=9)
-    nothing: Any = lambda *_: None  # noqa: E731
-    runs = Runs(store, Blueprints(store))
-    settling = Settling(
-        store, runs, owner=lambda: "me", room=lambda _: 0, may_own=lambda: True, hand_out=nothing, settled=nothing,
-        told=nothing,
-    )  # fmt: skip
+    settling = _settling(store)
     waits, first, second = mine
     settling.put(Settlement(waits, lambda step: step.suspend(waits.ref, Wait("never", None, True))))
     settling.put(Settlement(first, lambda step: step.succeed(first.ref, {}, {})))
     settling.put(Settlement(second, lambda step: step.succeed(second.ref, {}, {})))
     settling.flush()
     assert [item.ref for item in store.page(ITEM, equal(workflow=run.id))] == ["z"]
+
+
+class Losing:
+    """A store whose first commits lose against somebody else's."""
+
+    def __init__(self, store: Store, losses: int) -> None:
+        self._store = store
+        self.losses = losses
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def commit(self, changes: Any, **options: Any) -> None:
+        if self.losses:
+            self.losses -= 1
+            raise Conflict("somebody else was faster")
+        self._store.commit(changes, **options)
+
+
+def _settling(store: Any) -> Settling:
+    """Of a worker that owns what "me" does, and takes nothing on."""
+    nothing: Any = lambda *_: None  # noqa: E731
+    return Settling(
+        store, Runs(store, Blueprints(store)), owner=lambda: "me", room=lambda _: 0, may_own=lambda: True,
+        hand_out=nothing, settled=nothing, told=nothing, retries=1,
+    )  # fmt: skip
+
+
+def _succeed(ref: str, step: Advance) -> None:
+    step.succeed(ref, {}, {})
+
+
+def _break(ref: str, step: Advance) -> None:
+    step.succeed(ref, {}, {})
+    raise ValueError("cannot be done")
+
+
+@pytest.mark.parametrize(
+    ("act", "losses", "status", "left"),
+    [(_succeed, 3, WorkflowStatus.RUNNING, ["b"]), (_break, 1, WorkflowStatus.TERMINAL, [])],
+    ids=["what is written", "what is given up"],
+)
+def test_what_others_were_faster_than_is_settled_later_from_what_is_stored(
+    flows: Workflows, store: Store, act: Any, losses: int, status: WorkflowStatus, left: list[str]
+) -> None:
+    """Not from what is in memory, where the step is made: the workflow would go on as if it were stored."""
+    Journal(flows)
+    run = start(flows, stage("a"), stage("b", "a"))
+    (mine,) = store.claim(ITEM, equal(workflow=run.id), lambda item: evolve(item, owner="me", due_at=None), limit=9)
+    losing = Losing(store, losses)
+    settling = _settling(losing)
+    settling.put(Settlement(mine, partial(act, "a")))
+    settling.flush()
+    assert (losing.losses, store.page(ITEM, equal(workflow=run.id)), settling.waits) == (0, [mine], True)
+    settling.take_up()
+    settling.flush()
+    assert [item.ref for item in store.page(ITEM, equal(workflow=run.id))] == left
+    assert (run.status, settling.waits) == (status, False)
 
 
 def test_a_task_that_is_asked_to_stop_may_look_at_its_workflow(flows: Workflows) -> None:

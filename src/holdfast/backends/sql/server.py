@@ -201,8 +201,9 @@ class ServerDatabase(ABC, Generic[S]):
     def _remeasure(self, session: S) -> None:
         try:
             self._measure(session)
-        except Exception as error:
-            if not self._is_driver_error(error):
+        except BaseException as error:
+            if not isinstance(error, Exception) or not self._is_driver_error(error):
+                self._pool.drop(session)
                 raise
 
     def _measure(self, session: S) -> None:
