@@ -25,7 +25,7 @@ from holdfast.workflows.model import Workflow
 from holdfast.workflows.multi_instance import MultiInstanceConfig
 from holdfast.workflows.preparing import Settlement
 from holdfast.workflows.presence import MOST_CRASHES
-from holdfast.workflows.records import DEFINITION, ITEM, WORKFLOW
+from holdfast.workflows.records import DEFINITION, ITEM, STAGE, WORKFLOW
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.runs import Blueprints, Runs
 from holdfast.workflows.settling import Settling
@@ -358,12 +358,15 @@ def _break(ref: str, step: Advance) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "losses", "status", "left"),
-    [(_succeed, 3, WorkflowStatus.RUNNING, ["b"]), (_break, 1, WorkflowStatus.TERMINAL, [])],
+    ("act", "losses", "status", "left", "stages"),
+    [
+        (_succeed, 3, WorkflowStatus.RUNNING, ["b"], {"a": WorkflowStatus.SUCCEEDED, "b": WorkflowStatus.RUNNING}),
+        (_break, 1, WorkflowStatus.TERMINAL, [], {"a": WorkflowStatus.TERMINAL, "b": WorkflowStatus.SKIPPED}),
+    ],
     ids=["what is written", "what is given up"],
 )
 def test_what_others_were_faster_than_is_settled_later_from_what_is_stored(
-    flows: Workflows, store: Store, act: Any, losses: int, status: WorkflowStatus, left: list[str]
+    flows: Workflows, store: Store, act: Any, losses: int, status: WorkflowStatus, left: list[str], stages: Any
 ) -> None:
     """Not from what is in memory, where the step is made: the workflow would go on as if it were stored."""
     Journal(flows)
@@ -378,6 +381,7 @@ def test_what_others_were_faster_than_is_settled_later_from_what_is_stored(
     settling.flush()
     assert [item.ref for item in store.page(ITEM, equal(workflow=run.id))] == left
     assert (run.status, settling.waits) == (status, False)
+    assert {one.ref: one.status for one in store.page(STAGE, equal(workflow=run.id), by="id")} == stages
 
 
 def test_a_task_that_is_asked_to_stop_may_look_at_its_workflow(flows: Workflows) -> None:

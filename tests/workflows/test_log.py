@@ -163,10 +163,14 @@ def test_the_record_of_a_long_workflow_is_written_now_and_then_and_its_last_numb
     assert max(behind) == MOST_BEHIND
 
 
+def _chain(flows: Workflows, length: int) -> Any:
+    return start(flows, *(stage(f"s{at}", *[f"s{at - 1}"] * bool(at)) for at in range(length)))
+
+
 def test_many_workflows_are_looked_for_in_the_same_few_questions(
     flows: Workflows, store: Store, journal: Journal
 ) -> None:
-    runs = [start(flows, *(stage(f"s{at}", *[f"s{at - 1}"] * bool(at)) for at in range(12))) for _ in range(9)]
+    runs = [_chain(flows, MOST_BEHIND + 4) for _ in range(MOST_BEHIND + 1)]
     for number, run in enumerate(runs):
         for at in range(number):
             store.commit(succeed(flows, store, run.id, f"s{at}"))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.backends.memory import MemoryStore
+from holdfast.errors import StoreUnavailable
 from holdfast.store.port import Insert, Store
 from holdfast.store.query import equal
 from holdfast.store.record import evolve
@@ -148,14 +149,32 @@ def test_a_burial_that_was_broken_off_is_finished_by_the_next_one(
     assert not dead.show()
 
 
+def test_a_burial_that_the_store_has_broken_off_is_finished_when_it_is_back(
+    store: Store, presence: Presence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    presence.show()
+    store.commit([Insert(WORKER, WorkerRecord("killed", 1, store.now() + 10**9, host(), "0 1", "{}"))])
+    give(store, "killed")
+    with monkeypatch.context() as patched:
+
+        def fail(owner: str) -> int:
+            raise StoreUnavailable("the store is away")
+
+        patched.setattr(presence, "take_from", fail)
+        with pytest.raises(StoreUnavailable):
+            presence.bury()
+    assert presence.bury() == 1
+    assert [row.id for row in store.page(WORKER)] == [presence.id]
+
+
 def test_a_burial_whose_undertaker_of_this_host_was_killed_is_finished_at_once(
     store: Store, presence: Presence, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.commit([Insert(WORKER, WorkerRecord("killed", 1, store.now() + 10**9, host(), "1 1", "{}"))])
+    store.commit([Insert(WORKER, WorkerRecord("killed", 1, store.now() + 10**9, host(), "0 1", "{}"))])
     give(store, "killed")
     undertaker = other(store, clock)
     with monkeypatch.context() as patched:
-        patched.setattr("holdfast.workflows.presence.process_of", lambda number: "1 2")
+        patched.setattr("holdfast.workflows.presence.process_of", lambda number: "0 2")
 
         def die(owner: str) -> int:
             raise SystemExit
@@ -169,7 +188,7 @@ def test_a_burial_whose_undertaker_of_this_host_was_killed_is_finished_at_once(
 
 
 def test_a_worker_of_this_host_whose_process_is_gone_is_dead_at_once(store: Store, presence: Presence) -> None:
-    store.commit([Insert(WORKER, WorkerRecord("killed", 1, store.now() + 10**9, host(), "1 1", "{}"))])
+    store.commit([Insert(WORKER, WorkerRecord("killed", 1, store.now() + 10**9, host(), "0 1", "{}"))])
     give(store, "killed")
     assert presence.bury() == 1
 

@@ -22,6 +22,6 @@ class _Members:
 
 
 def members(enum: type[E]) -> type[E]:
-    """An enumeration whose members are found three times as fast: they are attributes of a plain object. Before Python
-    3.12 an enumeration itself takes 80 ns to find one. No class: not for annotations, nor for `isinstance`."""
+    """An enumeration whose members are found twice as fast or more: they are attributes of a plain object. Before
+    Python 3.12 an enumeration itself takes 80 ns to find one. No class: not for annotations, nor for `isinstance`."""
     return cast("type[E]", _Members(enum))

@@ -6,7 +6,8 @@ that stays as it is for the whole time to live is dead whatever the store's time
 process is gone is dead at once.
 
 A burial begins with a new version of the row: from then on its worker knows, at the next beat, that nothing is his. It
-ends when the row is gone. Until then the row is of who buries: if he dies meanwhile, it is found like his own.
+ends when the row is gone. Until then the row is of who buries. If his process is gone, whoever is on the same host
+finishes it at once, and so does he himself if the store was away in the midst of it; otherwise the row runs out.
 """
 
 from __future__ import annotations
@@ -127,15 +128,16 @@ class Presence:
                 sight = self._seen[row.id] = Sight(row.version, at)
             late = (row.due_at or 0) <= now and (not patient or at - sight.at >= 2 * self._beat)
             stiff = at - sight.at >= self._ttl + self._beat
-            if late or stiff or _is_gone(row, here):
+            about = _about(row)
+            if late or stiff or about.get("buried_by", "") == self._id or _is_gone(about, here):
                 freed += self._bury(row)
         self._seen = {row.id: self._seen[row.id] for row in rows}
         return freed
 
     def _bury(self, row: WorkerRecord) -> int:
         until = self._store.now() + round(self._ttl * 1e6)
-        about = plain_to_json({"buried_by": self.id, "host": host(), "process": process_of(os.getpid())})
-        grave = evolve(row, due_at=until, host="", process="", about=about)
+        whose = {"buried_by": self.id, "host": host(), "process": process_of(os.getpid())}
+        grave = evolve(row, due_at=until, host="", process="", about=plain_to_json(whose))
         try:
             self._store.commit([Swap(WORKER, row, grave)])
         except Conflict:
@@ -205,10 +207,14 @@ def process_of(number: int) -> str | None:
     return None if fields[0] == "Z" else f"{number} {fields[19]}"
 
 
-def _is_gone(row: WorkerRecord, here: str) -> bool:
-    """Whether whose row it is, a worker or who buries him, was a process of this host and is none any more."""
-    about = {"host": row.host, "process": row.process} if row.about == _ALIVE else from_json(row.about)
-    process = about.get("process")
+def _about(row: WorkerRecord) -> dict[str, Any]:
+    """Whose row it is: a worker, or who buries him."""
+    return {"host": row.host, "process": row.process} if row.about == _ALIVE else from_json(row.about)
+
+
+def _is_gone(about: dict[str, Any], here: str) -> bool:
+    """Whether he was a process of this host, and is none any more."""
+    process: str | None = about.get("process")
     if not here or not process or about.get("host") != here:
         return False
     return process_of(int(process.split()[0])) != process

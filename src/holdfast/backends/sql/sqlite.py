@@ -262,8 +262,9 @@ class SqliteDatabase:
         connection.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'NORMAL'}")
         connection.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
         connection.execute("PRAGMA journal_size_limit=67108864")
-        # What undoes a single statement is kept in memory. Of one that counts by a trigger that is all pages that it
-        # changes, and where those are more than 64 KB, as many indexes make them, it would be a file: 20 µs for a row.
+        # What undoes a statement, or a unit of a shared commit, is kept in memory, and so is what is sorted here. For a
+        # row that is counted by a trigger that is all pages that it changes; where those are more than 64 KB, as many
+        # indexes make them, it would be a file: 20 µs for a row.
         connection.execute("PRAGMA temp_store=MEMORY")
         return connection
 
@@ -338,7 +339,8 @@ def _roomy(connection: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        connection.execute("PRAGMA temp_store=MEMORY")
+        if not connection.in_transaction:  # which could not be undone, and says so itself
+            connection.execute("PRAGMA temp_store=MEMORY")
 
 
 @contextmanager
