@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -27,6 +28,7 @@ from holdfast.workflows.preparing import Settlement
 from holdfast.workflows.presence import MOST_CRASHES
 from holdfast.workflows.records import DEFINITION, ITEM, STAGE, WORKFLOW
 from holdfast.workflows.result import TaskResult
+from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints, Runs
 from holdfast.workflows.settling import Settling
 from holdfast.workflows.stage import StageExecution
@@ -382,6 +384,28 @@ def test_what_others_were_faster_than_is_settled_later_from_what_is_stored(
     assert [item.ref for item in store.page(ITEM, equal(workflow=run.id))] == left
     assert (run.status, settling.waits) == (status, False)
     assert {one.ref: one.status for one in store.page(STAGE, equal(workflow=run.id), by="id")} == stages
+
+
+def test_nothing_of_a_workflow_that_has_ended_stays_in_memory(
+    flows: Workflows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What watches the time of its calls, which may be long, does not hold it."""
+    runs: list[weakref.ref[Run]] = []
+    make = Run.__init__
+
+    def made(run: Run, *args: Any, **options: Any) -> None:
+        runs.append(weakref.ref(run))
+        make(run, *args, **options)
+
+    monkeypatch.setattr(Run, "__init__", made)
+    worker = flows.worker().start()
+    try:
+        for number in range(20):
+            assert flows.start(workflow(name="chain")(lambda: fine(fine(fine(number))))).result(30) == number + 3  # noqa: B023
+        until(lambda: not any(run() is not None for run in runs))
+        assert len(runs) >= 20
+    finally:
+        worker.stop()
 
 
 def test_a_task_that_is_asked_to_stop_may_look_at_its_workflow(flows: Workflows) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Mapping
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from enum import Enum, auto
 from functools import partial
 from inspect import CO_COROUTINE, iscoroutinefunction
@@ -27,6 +27,8 @@ from holdfast.workflows.compartment import Compartment
 from holdfast.workflows.execution import ExecutionResult, TaskCircuit
 
 OnDone = Callable[[ExecutionResult], object]
+_NOWHERE: Final = Context()
+"""The context of what is over: whoever watches the time still holds the call, which must not hold its workflow."""
 _log: Final = logging.getLogger("holdfast.workflows")
 
 
@@ -243,7 +245,7 @@ class TaskCall:
 
     def _go(self, gone: Gone, run_s: float) -> None:
         room = self._room
-        self._work, self._then, self._on_done = None, None, _nobody
+        self._work, self._then, self._on_done, self.context = None, None, _nobody, _NOWHERE
         with room.lock:
             room.counts["completed"] += 1
             room.note_run(run_s)
@@ -310,7 +312,7 @@ class TaskCall:
         raise CancelledError
 
     def _end(self, value: Any, error: BaseException | None) -> None:
-        room, self._work, self._then = self._room, None, None
+        room, self._work, self._then, self.context = self._room, None, None, _NOWHERE
         if error is not None and isinstance(error, Exception | CancelledError) and room.clock.monotonic() >= self.at:
             self.expire()  # it read what time was left, or was cut; the alarm would have come in a moment
         run_s = self._run_s()
