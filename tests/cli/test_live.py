@@ -17,6 +17,7 @@ from holdfast.views.guards import circuit_of
 from tests.cli import shop
 from tests.cli.conftest import Run, lines
 from tests.cli.served import served
+from tests.workflows.gates import until
 
 Answer = Callable[..., Any]
 APP: dict[str, str | None] = {"HOLDFAST_APP": shop.WHOLE, "HOLDFAST_URL": None, "COLUMNS": "160"}
@@ -169,6 +170,7 @@ def test_workers_are_shown_with_what_they_have_in_hand(run: Run, answer: Answer,
     worker = own.workflows.worker()
     worker.start()
     try:
+        until(lambda: answer("workers", "list")["workers"])  # it says that it is there in a thread of its own
         for where in ([], ["--url", at]):
             [one] = answer("workers", "list", *where)["workers"]
             assert one["state"] in ("idle", "busy")
