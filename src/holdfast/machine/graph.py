@@ -88,6 +88,7 @@ class Edge(StrEnum):
     DEAD = "dead"
 
 
+# For what every step asks; elsewhere the enumerations themselves will do.
 EDGE: Final = members(Edge)
 JOIN: Final = members(JoinType)
 SPLIT: Final = members(SplitType)
