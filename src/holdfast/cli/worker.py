@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, Final
@@ -20,6 +18,7 @@ from holdfast.cli.exits import ExitCode, WrongUsage
 from holdfast.cli.output import clean, document
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.upkeep import Upkeep
+from holdfast.core.collector import as_before, relieve
 from holdfast.letters import events as letters
 from holdfast.outbox import events as outbox
 from holdfast.telemetry.events import CircuitStateChanged, GuardEvent
@@ -74,7 +73,9 @@ def worker(session: Session, once: bool, queues: tuple[str, ...], as_json: bool)
             journal.tell("worker started", store=hold.store.url, process=os.getpid())
             if not session.has_app:
                 journal.tell(MAINTENANCE_ONLY)
-            with nullcontext() if once else _program_left_alone():
+            with as_before():
+                if not once:
+                    relieve()
                 report = _work_until(signals, work, work.run_once if once else work.run, journal)
             for part in ("outbox", "workflows"):  # what troubles the others is an event
                 if once and part in report.troubles:
@@ -83,18 +84,6 @@ def worker(session: Session, once: bool, queues: tuple[str, ...], as_json: bool)
     finally:
         hold.telemetry.unregister(journal)
     return ExitCode.FAILED if once and report.troubles else ExitCode.OK
-
-
-@contextmanager
-def _program_left_alone() -> Iterator[None]:
-    """The garbage collector looks no more at what is here now. Work makes and drops so much that a full collection
-    comes every few thousand steps, and all that a program has loaded would take it a sixth of the time of these."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _work_until(signals: Signals, work: Any, run: Callable[[], Any], journal: Journal) -> Any:

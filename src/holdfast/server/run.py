@@ -5,7 +5,6 @@ By default only this machine can reach it. Another address is refused unless the
 
 from __future__ import annotations
 
-import gc
 import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 from holdfast.access.serving import ServerPolicy
 from holdfast.core.addresses import is_loopback
+from holdfast.core.collector import as_before, relieve
 from holdfast.errors import ConfigurationError, MissingExtra
 
 if TYPE_CHECKING:
@@ -45,25 +45,23 @@ def serve(
     """Serve until SIGINT or SIGTERM; `told` gets the address once it can be asked.
 
     What is not given is as the settings of the Holdfast say, else on 127.0.0.1:8400 for this machine alone. Port 0
-    takes a free one. Meanwhile the garbage collector leaves alone what was there when it began. Raises
-    ConfigurationError for an address that others can reach while nobody can sign in, and for one that is taken.
+    takes a free one. Meanwhile the garbage collector leaves alone what was there when it began, and comes less often.
+    Raises ConfigurationError for an address that others can reach while nobody can sign in, and for one that is taken.
     """
     usual = hold.serving
     listening = listen(usual.host if host is None else host, usual.port if port is None else port)
 
     def is_up(url: str) -> None:
-        # A full collection looks at all that a server has loaded, 170,000 objects, for 0.1 s without an answer.
-        gc.collect()
-        gc.freeze()
+        relieve()  # a full collection of all that a server has loaded, 170,000 objects, takes 0.1 s without an answer
         told(url)
 
     try:
-        server(
-            hold, listening, required=required, identify=identify, authorize=authorize, hosts=hosts, https=https,
-            limits=limits, has_program=has_program, told=is_up,
-        ).run(sockets=[listening])  # fmt: skip
+        with as_before():
+            server(
+                hold, listening, required=required, identify=identify, authorize=authorize, hosts=hosts, https=https,
+                limits=limits, has_program=has_program, told=is_up,
+            ).run(sockets=[listening])  # fmt: skip
     finally:
-        gc.unfreeze()
         listening.close()
 
 
