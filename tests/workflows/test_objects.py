@@ -68,10 +68,10 @@ def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
         yield store
 
 
-def test_a_stage_of_a_graph_is_three_objects_and_one_more_where_it_is_known_again(
+def test_a_stage_of_a_graph_is_three_objects_and_two_more_where_it_is_known_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert searched_for_each(lambda: fan(WIDTH).trace((0,), {})) < 4.5
+    assert searched_for_each(lambda: fan(WIDTH).trace((0,), {})) < 5.5
     monkeypatch.setattr(trace, "MOST_STAGES", 10)
     assert searched_for_each(lambda: fan(WIDTH).trace((0,), {})) < 3.5
 

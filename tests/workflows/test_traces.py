@@ -147,3 +147,48 @@ def test_no_more_is_kept_than_the_last_calls(monkeypatch: pytest.MonkeyPatch) ->
         assert made.trace((number,), {})[0].form == form_of(body, number)
     assert len(made._traces.stages) <= 5
     assert len(made._traces.graphs) <= 3
+
+
+def test_what_is_called_with_what_others_leave_is_known_again_and_no_more_of_it_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(traces, "MOST_STAGES", 5)
+
+    def body(n: int) -> Any:
+        # Of a set of floats nothing is known again, nor is the promise of what it becomes.
+        first = show({"a": [float(n)]}) if int(n) % 2 else show(n)
+        return show(show(first))
+
+    made = workflow(body)
+    for number in range(20):
+        graph, _, trace = made.trace((number,), {})
+        assert graph.form == form_of(body, number)
+        assert [stage.requires for stage in trace.stages.values()] == [(), ("show",), ("show-2",)]
+        assert len(made._traces.calls) <= 5
+
+
+def test_a_name_that_somebody_took_is_not_given_to_a_call_that_is_known_again() -> None:
+    @workflow
+    def chooses(n: int) -> Any:
+        first = show(n)
+        taken = [show(n, ref="show-2")] if int(n) else []
+        return [show(first), *taken]
+
+    assert list(chooses.trace((0,), {})[2].stages) == ["show", "show-2"]
+    assert list(chooses.trace((1,), {})[2].stages) == ["show", "show-2", "show-3"]
+    assert list(chooses.trace((0,), {})[2].stages) == ["show", "show-2"]
+
+
+def test_graphs_are_kept_up_to_so_many_stages_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "MOST_STAGES", 10)
+
+    @workflow
+    def wide(n: int) -> Any:
+        return [show(at) for at in range(int(n))]
+
+    for number in (4, 5, 4, 5, 4, 5):
+        assert len(wide.trace((number,), {})[2].stages) == number
+        assert len(wide._traces.graphs) <= 2
+    assert len(wide._traces.graphs) == 2
+    wide.trace((6,), {})
+    assert len(wide._traces.graphs) == 1

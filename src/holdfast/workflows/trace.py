@@ -17,12 +17,14 @@ from holdfast.workflows.binding import Binding, Promise, bind, sources
 if TYPE_CHECKING:
     from holdfast.workflows.functions import TaskFunction, WorkflowFunction
 
-MOST_STAGES: Final = 1000
+MOST_STAGES: Final = 16_000
 MOST_GRAPHS: Final = 16
-"""How many stages and graphs of one body are known again. What calls more at once is not worth the memory."""
+"""How many stages of one body are known again, and how many graphs with no more stages than that in all. What calls
+more at once is not worth the memory."""
 _PLAIN: Final = (str, int, float, timedelta, type(None))
 _CONSTANT: Final = frozenset({str, int, bool, timedelta, type(None)})
 _KEY: Final = frozenset({str, int})
+_PROMISES: Final = frozenset({Promise})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,11 +60,17 @@ class Traces:
 
     def __init__(self) -> None:
         self.stages: dict[Hashable, TracedStage] = {}
+        self.calls: dict[tuple[Any, ...], TracedStage] = {}
+        """The same by number, task and arguments, of calls that got only what others will leave: as most do."""
         self.graphs: dict[Hashable, Graph] = {}
+        self._in_graphs = 0
 
     def stage(self, key: Hashable, made: TracedStage) -> TracedStage:
         """The same stage, known from now on; with no key it is not."""
-        return made if key is None else _kept(self.stages, key, made, MOST_STAGES)
+        return made if key is None else _kept(self.stages, key, made)
+
+    def call(self, call: tuple[Any, ...], made: TracedStage) -> None:
+        _kept(self.calls, call, made)
 
     def graph(self, trace: Trace, returned: Any, make: Callable[[], dict[str, Any]]) -> Graph:
         """The graph of a body that has returned this; it is made if there was none like it."""
@@ -75,7 +83,11 @@ class Traces:
             document, tasks = make(), dict.fromkeys(one.task for one in trace.stages.values())
             found = Graph(document, repr(document), tuple(tasks))  # of what JSON holds, each value has its own word
             if key is not None:
-                _kept(self.graphs, key, found, MOST_GRAPHS)
+                self._in_graphs += len(trace.stages)
+                if len(self.graphs) >= MOST_GRAPHS or self._in_graphs > MOST_STAGES:
+                    self.graphs.clear()
+                    self._in_graphs = len(trace.stages)
+                self.graphs[key] = found
         return found
 
 
@@ -97,12 +109,22 @@ class Trace:
     """How often what is called here may be run, by the loops around it."""
 
     def add(self, task: TaskFunction[Any, Any], args: Any, kwargs: Any, after: Any, ref: str | None) -> Promise:
+        stem = task.stem
+        call = None
+        if ref is None and not kwargs and type(after) is tuple and not after and _PROMISES.issuperset(map(type, args)):
+            number = self.names.get(stem, 0) + 1
+            call = (number, task, *args)
+            found = self.before.calls.get(call)
+            if found is not None and found.ref not in self.stages:
+                self.names[stem] = number
+                self.stages[found.ref] = found
+                return found.promise
         if task.refuses_early and all(isinstance(one, _PLAIN) for one in (*args, *kwargs.values())):
             task.function(*args, **kwargs)
         waits = [_ref(one) for one in ([after] if isinstance(after, Promise) else after)] if after != () else ()
         number = 0
         if ref is None:
-            ref, number = self._free(task.stem)
+            ref, number = self._free(stem)
         elif ref in self.stages:
             raise WorkflowDefinitionError("duplicate_ref", f"there are two stages {ref!r}", (ref,))
         key = self._key(ref, task, args, kwargs, waits) if len(self.stages) < MOST_STAGES else None
@@ -110,7 +132,9 @@ class Trace:
         if stage is None:
             stage = self.before.stage(key, self._stage(ref, task, args, kwargs, waits))
         if number:
-            self.names[task.stem] = number
+            self.names[stem] = number
+        if call is not None and key is not None and call[0] == number:
+            self.before.call(call, stage)
         self.stages[ref] = stage
         return stage.promise
 
@@ -179,8 +203,8 @@ def _ref(one: Any) -> str:
     return one.ref
 
 
-def _kept(known: dict[Hashable, Any], key: Hashable, value: Any, most: int) -> Any:
-    if len(known) >= most:
+def _kept(known: dict[Any, TracedStage], key: Hashable, stage: TracedStage) -> TracedStage:
+    if len(known) >= MOST_STAGES:
         known.clear()
-    known[key] = value
-    return value
+    known[key] = stage
+    return stage
