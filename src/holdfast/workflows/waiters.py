@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from holdfast.core.clock import Clock
-from holdfast.machine.workflow import WorkflowStatus
+from holdfast.machine.workflow import COMPLETE
 from holdfast.store.port import Store, Subscription
 from holdfast.workflows.records import WorkflowRecord
 from holdfast.workflows.run import Run
@@ -50,6 +50,10 @@ class Waiters:
 
     def wait(self, id: str, timeout: float | None) -> Ended:
         """Raises TimeoutError, and WorkflowNotFoundError."""
+        if not self._goes_on_here(id):
+            record = self._record(id)
+            if record.status in COMPLETE:  # as it is of most whose turn comes when others were waited for
+                return Ended(record, None)
         if not self._subscriptions:  # other processes end workflows, too
             self._subscriptions = [self._store.subscribe(topic, self._hear) for topic in (WAKE, ENDED)]
         waiter = Waiter()
@@ -68,12 +72,12 @@ class Waiters:
         looked = began = self._clock.monotonic()
         # What goes on in this process is told when it ends; others only say that something has happened.
         record, in_time = None if self._goes_on_here(id) else self._record(id), True
-        while record is None or not WorkflowStatus(record.status).is_complete:
+        while record is None or record.status not in COMPLETE:
             now = self._clock.monotonic()
             left = POLL_S if timeout is None else min(POLL_S, began + timeout - now)
             if left <= 0:
                 record = self._record(id)
-                if WorkflowStatus(record.status).is_complete:
+                if record.status in COMPLETE:
                     break
                 raise TimeoutError(f"workflow {id} has not ended within {timeout:g} s; it is {record.status}")
             with self._changed:
