@@ -8,7 +8,6 @@ from typing import Final
 from holdfast.core.clock import Clock
 from holdfast.store.port import Store
 from holdfast.store.query import Condition, among, equal
-from holdfast.store.record import evolve
 from holdfast.workflows.at_hand import AtHand
 from holdfast.workflows.presence import Presence
 from holdfast.workflows.rates import Rates
@@ -91,7 +90,7 @@ class Claiming:
                 self.is_full = True
                 return None
             suspects[item.type] -= suspicion
-            return evolve(item, owner=self._presence.id, due_at=None)
+            return ITEM.changed(item, {"owner": self._presence.id, "due_at": None, "version": item.version + 1})
 
         types = [type for type in rooms if not self._rates.wait(queue, type)]
         while types:

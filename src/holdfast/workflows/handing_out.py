@@ -58,6 +58,7 @@ class HandingOut:
         if not items:
             return
         items.reverse()
+        known: list[tuple[ItemRecord, Run]] = []
         try:
             with self._settling.writing:
                 self._runs.refresh(item.workflow for item in items)
@@ -70,10 +71,13 @@ class HandingOut:
                         )
                         self._hands.at_hand.let_go((items[-1],))
                     else:
-                        self.hand_out(((items[-1], run),))
+                        known.append((items[-1], run))
                     items.pop()
+                self.hand_out(known)
+                known = []
         finally:
             self.postponed += items
+            self.postponed += [item for item, _ in known]
             if self._settling.waits:
                 self._hands.nudge()
 
@@ -93,7 +97,7 @@ class HandingOut:
 
     def hand_out(self, items: Sequence[tuple[ItemRecord, Run]]) -> None:
         """Called by whoever writes: nobody else changes runs meanwhile."""
-        self._hands.at_hand.hold(item for item, _ in items)
+        self._hands.at_hand.hold([item for item, _ in items])
         calls: list[Call] = []
         for item, run in items:
             if item.kind in CONTROL:
