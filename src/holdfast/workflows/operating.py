@@ -299,7 +299,7 @@ class Operating(Reading):
                 continue
             for worker in tuple(self._workers):
                 worker.heard(id)
-            self._reporter.stored(run, step.events)
+            self._reporter.stored([(run, step.events)])
             self.heard(after)
             return
 

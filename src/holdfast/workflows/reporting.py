@@ -62,12 +62,13 @@ class Reporter:
         }  # fmt: skip
         return (_acalled if call.task.is_async else _called)(opens, about, function, call.bred)
 
-    def stored(self, run: Run, entries: Iterable[Mapping[str, Any]]) -> None:
-        """These entries of a workflow's log are in the store."""
+    def stored(self, told: Iterable[tuple[Run, Iterable[Mapping[str, Any]]]]) -> None:
+        """These entries of the logs of workflows are in the store."""
         if self._wants(_STORED):
-            for entry in entries:
-                if (event := _event_of(run, entry)) is not None:
-                    self._hub.emit(event)
+            for run, entries in told:
+                for entry in entries:
+                    if (event := _event_of(run, entry)) is not None:
+                        self._hub.emit(event)
 
     def pruned(self, report: PruneReport) -> None:
         if report.pruned:

@@ -54,6 +54,7 @@ class Run:
     def __init__(
         self, record: WorkflowRecord, blueprint: Blueprint, seq: int, *, is_new: bool = False, strict: bool = False
     ) -> None:
+        self.id = record.id
         self.record = record
         self.seq = seq
         self.blueprint = blueprint
@@ -64,6 +65,8 @@ class Run:
         self._strict = strict
         # Nothing here leads back to the run: what is done with goes at once, and not when Python looks for cycles.
         self._stages = _Stages(blueprint, is_new)
+        self.knows_all = is_new
+        """Whether every stage that something has happened to is here: the others are as the definition says."""
         self._rows: Rows = {}
         self._inputs: dict[str, Any] | None = None
         self._caused_by: Mapping[str, str] | None = None
@@ -73,15 +76,6 @@ class Run:
     def judge(self) -> DataJudge:
         """Who answers the machine; a run asks him where the definition alone does not tell."""
         return DataJudge(self.blueprint, self._given, self._found, strict=self._strict)
-
-    @property
-    def knows_all(self) -> bool:
-        """Whether every stage that something has happened to is here: the others are as the definition says."""
-        return self._stages.knows_all
-
-    @property
-    def id(self) -> str:
-        return self.record.id
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -139,7 +133,7 @@ class Run:
         stage = self._stages[ref]
         if "#" in ref and (base := base_of(ref)) != ref:
             ref = f"{base}#{self._stages[base].key_incarnation}.{ref.rpartition('.')[2]}"
-        return f"{self.record.id}.{ref}.{stage.key_incarnation}.{at}"
+        return f"{self.id}.{ref}.{stage.key_incarnation}.{at}"
 
     def version_of(self, ref: str) -> int:
         """The version of a stage's record; 0 for one that nothing has happened to."""
@@ -184,7 +178,7 @@ class Run:
         return list(lacking)
 
     def ids_of(self, refs: Iterable[str]) -> list[str]:
-        return [f"{self.record.id}.{ref}" for ref in refs]
+        return [f"{self.id}.{ref}" for ref in refs]
 
     def add(self, refs: Sequence[str], records: Sequence[StageRecord | None]) -> None:
         """States that were read; a stage that nothing has happened to has no record."""
@@ -210,7 +204,7 @@ class Run:
         from another one that had its id (`fenced`), and nothing but its stages has changed, its record is left alone
         for a few steps.
         """
-        new, id, seq = self.record, self.record.id, self.seq + 1
+        new, id, seq = self.record, self.id, self.seq + 1
         # The first of all changes: who waits for another one's transaction holds nothing yet that is waited for.
         log = (entry_id(id, seq), 1, None, id, step.now, plain_to_json(step.events))
         changes: list[Change] = [Insert(EVENT, EVENT.make(log))]

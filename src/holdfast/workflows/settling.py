@@ -13,12 +13,13 @@ import logging
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from holdfast.core.redact import redact
 from holdfast.errors import Conflict, StoreError
 from holdfast.machine.run import Advance
-from holdfast.store.port import Change, Delete, Insert, Store, Swap
+from holdfast.store.port import Change, Delete, Insert, Store
 from holdfast.workflows.beginning import First
 from holdfast.workflows.burial import buried
 from holdfast.workflows.following import NOTHING, Following, follow
@@ -38,7 +39,8 @@ _log: Final = logging.getLogger("holdfast")
 
 
 Groups = dict[str, list[Settles]]
-Stored = Callable[[Run, list[dict[str, Any]]], None]
+Told = tuple[Run, list[dict[str, Any]]]
+"""A workflow, and what its log says of a step."""
 
 
 class Beginning:
@@ -77,7 +79,7 @@ class Settling:
         told: Callable[[Run], None],
         ending: Ending = lambda run, step: [],
         retries: int = 3,
-        stored: Stored = lambda run, events: None,
+        stored: Callable[[Sequence[Told]], None] = lambda told: None,
     ) -> None:
         self._store = store
         self._runs = runs
@@ -159,8 +161,7 @@ class Settling:
                 over, self._over = self._over, []
                 stored, self._stored = self._stored, []
                 self.writing.release()
-                for step in stored:
-                    self._report(step.run, step.events)
+                self._report([(step.run, step.events) for step in stored])
                 for run in over:  # tasks that are asked to stop may do something about it: not under our lock
                     self._told(run)
                     self.untold.discard(run.id)
@@ -355,12 +356,10 @@ def in_order(changes: list[Change]) -> list[Change]:
     forms: defaultdict[tuple[str, type[Change]], list[Change]] = defaultdict(list)
     for change in changes:
         forms[change.kind.name, type(change)].append(change)
-    logs = sorted(forms.pop((EVENT.name, Insert), ()), key=_id)
-    return [*logs, *(change for form in sorted(forms, key=_form) for change in forms[form])]
-
-
-def _id(change: Change) -> str:
-    return change.new.id if isinstance(change, Swap) else change.record.id
+    ordered = sorted(forms.pop((EVENT.name, Insert), ()), key=attrgetter("record.id"))
+    for form in sorted(forms, key=_form):
+        ordered += forms[form]
+    return ordered
 
 
 def _form(form: tuple[str, type[Change]]) -> tuple[str, str]:

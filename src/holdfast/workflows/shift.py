@@ -434,7 +434,7 @@ class Shift:
         return alone.write_within(session, settlement)
 
     def _settled_within(self, prepared: Prepared) -> None:
-        self._reporter.stored(prepared.run, prepared.events)
+        self._reporter.stored([(prepared.run, prepared.events)])
         if prepared.over:
             prepared.run.stored(prepared.record, prepared.rows)
             self._over(prepared.run)
