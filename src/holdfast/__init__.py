@@ -153,7 +153,6 @@ _HOMES = {
     "telemetry.log": "LoggingListener",
     "telemetry.metrics": "InMemoryMetrics",
     "workflows.bulkheads": "TaskBulkheadManager execute_with_resilience",
-    "workflows.calling": "TaskContext current_task",
     "workflows.cancel": "TaskToken current_task_token",
     "workflows.circuits": "WorkflowCircuitFactory",
     "workflows.config": "BackoffConfig EngineConfig HandlerConfig",
@@ -189,6 +188,7 @@ _HOMES = {
     "workflows.stage": "StageExecution",
     "workflows.sub_workflow": "SubWorkflow",
     "workflows.task": "RetryableTask SkippableTask Task",
+    "workflows.task_context": "TaskContext current_task",
     "workflows.task_run": "TaskExecution",
     "workflows.transactions": "current_session",
     "workflows.trigger": "PausedDetails Trigger",
@@ -513,8 +513,6 @@ if TYPE_CHECKING:
     from holdfast.telemetry.metrics import InMemoryMetrics as InMemoryMetrics
     from holdfast.workflows.bulkheads import TaskBulkheadManager as TaskBulkheadManager
     from holdfast.workflows.bulkheads import execute_with_resilience as execute_with_resilience
-    from holdfast.workflows.calling import TaskContext as TaskContext
-    from holdfast.workflows.calling import current_task as current_task
     from holdfast.workflows.cancel import TaskToken as TaskToken
     from holdfast.workflows.cancel import current_task_token as current_task_token
     from holdfast.workflows.circuits import WorkflowCircuitFactory as WorkflowCircuitFactory
@@ -585,6 +583,8 @@ if TYPE_CHECKING:
     from holdfast.workflows.task import RetryableTask as RetryableTask
     from holdfast.workflows.task import SkippableTask as SkippableTask
     from holdfast.workflows.task import Task as Task
+    from holdfast.workflows.task_context import TaskContext as TaskContext
+    from holdfast.workflows.task_context import current_task as current_task
     from holdfast.workflows.task_run import TaskExecution as TaskExecution
     from holdfast.workflows.transactions import current_session as current_session
     from holdfast.workflows.trigger import PausedDetails as PausedDetails

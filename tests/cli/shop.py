@@ -93,8 +93,8 @@ def ordering() -> Holdfast:
 def fulfilling() -> Holdfast:
     """A shop whose orders are workflows: paid and packed at once, shipped when somebody has said so."""
     from holdfast.errors import PermanentError
-    from holdfast.workflows.calling import current_task
     from holdfast.workflows.functions import task, workflow
+    from holdfast.workflows.task_context import current_task
     from holdfast.workflows.waiting import wait_signal
 
     hold = make()

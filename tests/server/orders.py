@@ -11,11 +11,11 @@ from holdfast import Holdfast, Retry, task, workflow
 from holdfast.backends.sql import migrate
 from holdfast.core.clock import Clock
 from holdfast.errors import PermanentError
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.messages import CancelWorkflow
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.records import ITEM
 from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.waiting import wait_signal
 from tests.server.clients import holding

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.testing import WorkflowTestKit, crash_matrix
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.model import Workflow
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.waiting import sleep, wait_signal
 from tests.workflows.journal import stage
 
@@ -19,7 +19,7 @@ pytest_plugins = ["pytester"]
 PROJECT = """
 import pytest
 from holdfast import task, workflow
-from holdfast.workflows.calling import current_task
+from holdfast.workflows.task_context import current_task
 
 class Bank:
     def __init__(self, minds_keys):

@@ -14,10 +14,10 @@ from holdfast.errors import TaskError, TransientError
 from holdfast.guard.retry import Retry
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.testing import WorkflowTestKit
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.finalizers import get_finalizer_registry
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.messages import SkipStage
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.transactions import current_session
 from holdfast.workflows.waiting import sleep, wait_signal
 from tests.conftest import Threads

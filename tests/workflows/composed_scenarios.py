@@ -18,7 +18,6 @@ from holdfast.store.codec import instant
 from holdfast.store.port import Delete, Swap
 from holdfast.store.record import evolve
 from holdfast.testing.workflow_kit import WorkflowTestKit
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.finalizers import get_finalizer_registry
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.messages import RunFinalizers, StartWaitingWorkflows
@@ -27,6 +26,7 @@ from holdfast.workflows.records import EVENT, ITEM, PIPELINE, SERVING, STAGE, WO
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task import Task
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.transactions import current_session
 from holdfast.workflows.waiting import wait_signal
 from tests.workflows.clients import Ends, S, client, started

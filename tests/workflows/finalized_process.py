@@ -9,10 +9,10 @@ import threading
 from typing import Any
 
 from holdfast.backends.open import open_store
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.finalizers import get_finalizer_registry
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.records import KINDS
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.workflows import Workflows
 
 JOURNAL = sys.argv[2] if len(sys.argv) > 2 else os.devnull

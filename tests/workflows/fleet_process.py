@@ -24,9 +24,9 @@ from holdfast.backends.open import open_store
 from holdfast.core.clock import SYSTEM_CLOCK, SystemClock
 from holdfast.testing.failpoints import Failpoints
 from holdfast.workflows import presence
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.records import KINDS
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.workflows import Workflows
 
 FOLDER = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(os.devnull)

@@ -13,9 +13,9 @@ from typing import Any
 
 from holdfast.backends.open import open_store
 from holdfast.core.clock import SYSTEM_CLOCK
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.records import KINDS
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.workflows import Workflows
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from holdfast.core.context import remaining_time
 from holdfast.errors import PermanentError, TransientError
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.task import Task
+from holdfast.workflows.task_context import current_task
 
 
 class Busy(TransientError):

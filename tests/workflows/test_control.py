@@ -12,7 +12,6 @@ from holdfast.store.codec import from_json
 from holdfast.store.port import Store
 from holdfast.store.query import equal
 from holdfast.testing.clock import ManualClock
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.cancel import current_task_token
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.model import Workflow
@@ -20,6 +19,7 @@ from holdfast.workflows.owner import SyntheticStageOwner
 from holdfast.workflows.records import EVENT, ITEM
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.waiting import sleep, wait_signal
 from holdfast.workflows.worker import WorkflowWorker

@@ -15,13 +15,13 @@ from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Delete, Store, Swap
 from holdfast.store.query import equal
 from holdfast.testing.clock import ManualClock
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.finalizers import FinalizerRegistry, get_finalizer_registry
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.records import ITEM, WORKER
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task import Task
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.waiting import wait_signal
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows

@@ -18,8 +18,8 @@ from holdfast.errors import (
 )
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.testing.clock import ManualClock
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.functions import task, workflow
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.waiting import sleep, wait_signal
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows

@@ -9,12 +9,12 @@ import pytest
 
 from holdfast.errors import PermanentError
 from holdfast.machine.workflow import WorkflowStatus
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.multi_instance import MultiInstanceConfig
 from holdfast.workflows.owner import SyntheticStageOwner
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
 from tests.workflows.journal import stage, start

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from holdfast.errors import ConfigurationError, TaskError, TransientError, WorkflowDefinitionError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.testing import ManualClock, WorkflowTestKit, crash_matrix
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.loops import repeat_until, while_loop
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.tasks.loop import LoopSettings, LoopTask
 from holdfast.workflows.waiting import sleep, wait_signal

@@ -17,7 +17,6 @@ from holdfast.store.port import Delete, Insert, Store, Swap
 from holdfast.store.record import evolve
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.burial import buried
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.messages import StartWorkflow
 from holdfast.workflows.model import Workflow
@@ -32,6 +31,7 @@ from holdfast.workflows.records import (
     ItemRecord,
     WorkflowRecord,
 )
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.waiting import wait_signal
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows

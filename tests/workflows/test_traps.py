@@ -17,7 +17,6 @@ from holdfast.store.port import Change, Store, Swap
 from holdfast.store.query import equal
 from holdfast.store.record import evolve
 from holdfast.testing import ManualClock, WorkflowTestKit, trip
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.config import BulkheadConfig, ResilienceConfig
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.handle import WorkflowRun
@@ -27,6 +26,7 @@ from holdfast.workflows.presence import MOST_CRASHES
 from holdfast.workflows.records import ITEM, WORKFLOW
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.tasks.builtin import builtin_tasks
 from holdfast.workflows.waiting import sleep, wait_signal

@@ -15,9 +15,9 @@ from holdfast.store.port import Store
 from holdfast.store.query import Condition, Where
 from holdfast.store.record import evolve
 from holdfast.testing import ManualClock
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.records import ITEM, ItemRecord
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.turns import Turns
 from holdfast.workflows.waiting import sleep
 from holdfast.workflows.worker import WorkflowWorker

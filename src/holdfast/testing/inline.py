@@ -11,10 +11,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 from holdfast.core.clock import Clock
-from holdfast.workflows.calling import TaskContext, current_task
 from holdfast.workflows.cancel import TaskToken
 from holdfast.workflows.crew import Crew
 from holdfast.workflows.task_call import TaskCall
+from holdfast.workflows.task_context import TaskContext, current_task
 from holdfast.workflows.task_loop import TaskLoop
 from holdfast.workflows.threads import Alarms, Threads, Timed
 

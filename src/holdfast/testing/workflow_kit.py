@@ -17,9 +17,9 @@ from holdfast.store.query import Condition, equal
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.failpoints import Failpoints, ProcessDied, Side
 from holdfast.testing.inline import InlineCrew
-from holdfast.workflows.calling import TaskContext, current_task
 from holdfast.workflows.handle import WorkflowRun
 from holdfast.workflows.records import KINDS, SERVING, WORKER
+from holdfast.workflows.task_context import TaskContext, current_task
 from holdfast.workflows.worker import WorkflowWorker
 
 if TYPE_CHECKING:  # whoever has no transactional task does without SQLAlchemy

@@ -21,12 +21,12 @@ from holdfast.machine.finalizer import FINALIZER, UNSETTLED, FinalizerForm, Fina
 from holdfast.store.codec import from_json, instant, maybe_instant, to_json
 from holdfast.store.port import Store
 from holdfast.store.query import Cursor, Where, among, equal, outside
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.default import Default
 from holdfast.workflows.finalizer_rows import Engine, ask_again, drop, put, take_up
 from holdfast.workflows.finalizing import FINALIZER_S, PREFIX, Caller, FinalizerResult, Finalizing, hook_type
 from holdfast.workflows.records import STAGE
 from holdfast.workflows.resilience import ResilienceConfig
+from holdfast.workflows.task_context import current_task
 
 if TYPE_CHECKING:
     from holdfast.workflows.shift import Shift

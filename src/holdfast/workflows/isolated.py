@@ -33,7 +33,7 @@ def main(request: dict[str, Any]) -> None:
         judge = getattr(names, "judge", judge)
         seconds = request["seconds"]
         if request["task"] is not None:  # the engine's: it has a key
-            from holdfast.workflows.calling import TaskContext, be_task
+            from holdfast.workflows.task_context import TaskContext, be_task
 
             be_task(TaskContext(**request["task"]))
         with deadline(math.inf if seconds is None else seconds), caused_by(request.get("cause")):

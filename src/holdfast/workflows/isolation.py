@@ -22,12 +22,12 @@ from holdfast.errors import ConfigurationError, TaskError, TaskTimeoutError, Tra
 from holdfast.machine.retry import Retry
 from holdfast.store.codec import from_json, plain, to_json
 from holdfast.telemetry.causation import causation_id
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.cancel import current_task_token
 from holdfast.workflows.effects import Effect
 from holdfast.workflows.error_document import error_of
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task_context import current_task
 
 _APPLICATION: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 # The request says where modules are found, so it is read before ours is imported.

@@ -14,11 +14,11 @@ from typing import Any, Final, TypeVar
 
 from holdfast.errors import TaskError, WorkflowDefinitionError
 from holdfast.workflows.binding import Own, Promise
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.effects import Effect
 from holdfast.workflows.expressions import Expression, evaluate
 from holdfast.workflows.functions import current_trace, task
 from holdfast.workflows.result import TaskResult
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.trace import Loop, Trace, TracedStage
 
 T = TypeVar("T")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.errors import WorkflowDefinitionError
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.functions import current_trace
+from holdfast.workflows.task_context import current_task
 
 
 def patched(name: str) -> bool:

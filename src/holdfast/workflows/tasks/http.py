@@ -36,10 +36,10 @@ from holdfast.guard.driver import drive
 from holdfast.guard.guard import Guard
 from holdfast.guard.http_rules import IDEMPOTENCY_KEY, HttpRules, answer, is_idempotent
 from holdfast.outbox.publishers.address import Reach, bounded, public_only
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task import Task
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.tasks.http_request import HttpResult, checked_url, request
 from holdfast.workflows.tasks.placeholders import filled
 from holdfast.workflows.tasks.settings import (

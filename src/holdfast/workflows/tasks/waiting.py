@@ -11,12 +11,12 @@ from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import ConfigurationError
 from holdfast.machine.run_state import WORD
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
-from holdfast.workflows.calling import current_task
 from holdfast.workflows.effects import Effect
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.signals import APPROVAL, word_of
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task import Task
+from holdfast.workflows.task_context import current_task
 from holdfast.workflows.tasks.settings import check_flag, check_text, check_time, settings_of
 
 WAIT: Final = "wait"
