@@ -92,8 +92,9 @@ def result_of(store: Store, blueprint: Blueprint, record: WorkflowRecord, run: R
         left: dict[str, Any] = {} if found is None else from_json(found.outputs)
         return left
 
-    if blueprint.result is not None:
-        return resolve(blueprint.result, from_json(record.context), lambda ref: outputs(ref).get("result"))
+    if (asked := blueprint.result) is not None:
+        given = {} if asked[0] == "out" else from_json(record.context)
+        return resolve(asked, given, lambda ref: outputs(ref).get("result"))
     plans = blueprint.plan.stages
     if all(blueprint.extras[ref].model is None for ref in plans):
         return None
