@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import timedelta
 from typing import Any
 
@@ -310,6 +311,52 @@ def test_bad_definitions_are_refused_at_the_start(flows: Workflows) -> None:
         flows.start(fulfil)
     with pytest.raises(WorkflowNotFoundError, match="nowhere"):
         flows.get("nowhere")
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda promise: promise == {"paid": 1},
+        lambda promise: promise != None,  # noqa: E711  # what is refused
+        lambda promise: promise in [{"paid": 1}],
+        lambda promise: promise > 3,
+        lambda promise: promise + 1,
+        lambda promise: "receipt " + promise,
+        lambda promise: f"receipt {promise}",
+        lambda promise: f"receipt {promise['paid']}",
+        lambda promise: str(promise),
+        lambda promise: len(promise),
+        lambda promise: list(promise),
+    ],
+)
+def test_a_body_that_asks_a_promise_for_its_value_is_refused_and_stores_nothing_in_its_place(
+    flows: Workflows, asks: Any
+) -> None:
+    @workflow
+    def body() -> Any:
+        return charge({"id": asks(charge({"id": 1}))})
+
+    with pytest.raises(TypeError):
+        flows.start(body)
+    assert flows.find() == []
+
+
+def test_a_body_that_asks_a_promise_is_told_what_it_is_and_what_to_do(flows: Workflows) -> None:
+    with pytest.raises(TypeError, match=r"<what 'charge' leaves> is not known before .*; give it to a task as a whole"):
+        flows.start(workflow(name="greets")(lambda: pack({"id": f"{charge({'id': 1})}"})))
+    with pytest.raises(AttributeError, match=r"<what 'charge' leaves> is not known .* a part of it is \['paid'\]"):
+        flows.start(workflow(name="dotted")(lambda: pack(charge({"id": 1}).paid)))  # type: ignore[attr-defined]
+
+
+def test_promises_can_be_copied_with_what_they_are_in(flows: Workflows, worker: WorkflowWorker) -> None:
+    run = flows.start(workflow(name="copies")(lambda: pack(copy.deepcopy({"id": charge({"id": 1})["paid"]}))))
+    worker.run_once()
+    assert run.result(timeout=0) == "box 1"
+
+
+def test_what_python_says_of_an_input_names_its_own_type(flows: Workflows) -> None:
+    with pytest.raises(TypeError, match="'int' object is not subscriptable"):
+        flows.start(workflow(name="looks")(lambda order: pack(order["id"])), 7)
 
 
 def test_two_tasks_cannot_have_one_name(flows: Workflows) -> None:

@@ -31,13 +31,24 @@ class Promise:
     def __repr__(self) -> str:
         return f"<what {self.ref!r} leaves{''.join(f'[{key!r}]' for key in self.path)}>"
 
-    def __bool__(self) -> bool:
+    def _ask(self, *_: object) -> Any:
         raise TypeError(
             f"{self!r} is not known before the workflow runs; decide in a task, or by a condition on a stage"
         )
 
-    def __iter__(self) -> Iterator[Any]:
+    def _look_into(self, *_: object) -> Any:
         raise TypeError(f"{self!r} is not known before the workflow runs; give it to a task as a whole")
+
+    # An answer would be one about the promise, and a text would be its repr: both would be stored for what is promised.
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _ask
+    __str__ = __format__ = __iter__ = __len__ = __int__ = __float__ = __add__ = __radd__ = __mod__ = _look_into
+    __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __neg__ = _look_into
+    __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # `copy` asks for these before there is anything to name
+            raise AttributeError(name)
+        raise AttributeError(f"{self!r} is not known before the workflow runs; a part of it is [{name!r}]")
 
 
 class Own(NamedTuple):
@@ -59,19 +70,8 @@ class Unknown:
     __hash__ = object.__hash__
 
 
-class _Text(str):
-    __slots__ = ()
-
-
-class _Whole(int):
-    __slots__ = ()
-
-
-class _Real(float):
-    __slots__ = ()
-
-
-_TRACKED: Final = {str: _Text, int: _Whole, float: _Real}
+# They have the names of what they stand for, since Python's own messages name them.
+_TRACKED: Final = {kind: type(kind.__name__, (kind,), {"__slots__": ()}) for kind in (str, int, float)}
 
 
 def tracked(value: Any) -> Any:

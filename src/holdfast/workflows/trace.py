@@ -121,7 +121,7 @@ class Trace:
                 return found.promise
         if task.refuses_early and all(isinstance(one, _PLAIN) for one in (*args, *kwargs.values())):
             task.function(*args, **kwargs)
-        waits = [_ref(one) for one in ([after] if isinstance(after, Promise) else after)] if after != () else ()
+        waits = [after.ref] if isinstance(after, Promise) else [_ref(one) for one in after] if after else ()
         number = 0
         if ref is None:
             ref, number = self._free(stem)
