@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from holdfast import Retry
 from holdfast.errors import (
+    ConfigurationError,
     InvalidStateTransitionError,
     PolicyError,
     WorkflowDefinitionError,
@@ -17,6 +19,7 @@ from holdfast.errors import (
 from holdfast.machine.graph import JoinType, PredicatePhase, SkipCause, SplitType, evaluate_readiness
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.testing import ManualClock
+from holdfast.workflows.functions import task
 from holdfast.workflows.model import Workflow, WorkflowType
 from holdfast.workflows.multi_instance import MultiInstanceConfig
 from holdfast.workflows.owner import SyntheticStageOwner
@@ -122,6 +125,12 @@ def test_two_tasks_in_one_place_are_refused() -> None:
         ([stage("a"), stage("b", max_jumps=-1)], "bad_max_jumps", ("b",)),
         ([stage("a", max_jumps=1.5)], "bad_max_jumps", ("a",)),
         ([stage("a", max_jumps=True)], "bad_max_jumps", ("a",)),
+        ([stage("a"), stage("b", milestone_ref_id="a", milestone_status="DONE")], "unknown_milestone_status", ("b",)),
+        ([stage("a", parent_stage_id="1", synthetic_stage_owner="BEFORE")], "unknown_owner", ("a",)),
+        ([stage("a", enabled="open(")], "bad_expression", ("a",)),
+        ([stage("a", enabled=3)], "bad_expression", ("a",)),
+        ([stage("a", split_type="OR", split_conditions={"b": "x >"}), stage("b", "a")], "bad_expression", ("a",)),
+        ([stage("a", split_conditions={"b": "x"}), stage("b", "a")], "unused_conditions", ("a",)),
     ],
 )
 def test_what_can_never_run_is_refused_at_once(
@@ -129,6 +138,23 @@ def test_what_can_never_run_is_refused_at_once(
 ) -> None:
     error = refusal(*stages)
     assert (error.code, tuple(sorted(error.members))) == (code, members)
+
+
+def test_a_word_that_is_known_may_be_given_as_a_text() -> None:
+    made = stage("b", "a", milestone_ref_id="a", milestone_status="RUNNING")
+    part = stage("c", parent_stage_id=made.id, synthetic_stage_owner="STAGE_AFTER")
+    workflow(stage("a"), made, part)
+    assert made.milestone_status is WorkflowStatus.RUNNING
+    assert made.after_stages() == [part]
+
+
+def test_a_policy_of_another_kind_is_refused_where_it_is_written() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"retry must be a Retry or a RetryPolicy, got 3; use Retry\(attempts="
+    ):
+        task(retry=3)(lambda order: order)
+    with pytest.raises(ConfigurationError, match="task 'pay': retry_policy must be a RetryPolicy, got"):
+        TaskExecution.create("pay", "pay", retry_policy=Retry(attempts=3))
 
 
 def test_a_threshold_counts_for_the_join_that_uses_it_only() -> None:

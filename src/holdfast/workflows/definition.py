@@ -10,7 +10,6 @@ from holdfast.machine.run import StagePlan
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import micros
 from holdfast.workflows.effects import Effect, check_retry
-from holdfast.workflows.expressions import Expression
 from holdfast.workflows.limit import check_limit
 from holdfast.workflows.merging import reducer_named
 from holdfast.workflows.model import Workflow
@@ -60,8 +59,6 @@ def _stage(stage: StageExecution, refs: dict[str, str], effect_of: Callable[[str
     checks = checks_of(stage)
     for name in stage.output_reducers.values():
         _check_reducer(stage, name)
-    for text in (*stage.split_conditions.values(), *([stage.enabled] if isinstance(stage.enabled, str) else ())):
-        Expression.parse(text)
     parent = stage.parent_stage_id
     return {
         "ref": stage.ref_id,

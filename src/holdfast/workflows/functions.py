@@ -53,7 +53,7 @@ class TaskFunction(Generic[P, T]):
         self.name: str = name or getattr(function, "__name__", "") or type(function).__name__
         self.stem = self.name.removeprefix(WORKFLOW_TYPE).rpartition(".")[2]
         """What its stages are named after."""
-        self.retry: Retry | None = retry if retry is None or isinstance(retry, Retry) else retry.to_retry()
+        self.retry = _retry(self.name, retry)
         if isinstance(timeout, timedelta):
             timeout = timeout.total_seconds()
         if timeout is not None:
@@ -97,6 +97,16 @@ class TaskFunction(Generic[P, T]):
 
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"
+
+
+def _retry(name: str, policy: Any) -> Retry | None:
+    if policy is None or isinstance(policy, Retry):
+        return policy
+    if not hasattr(policy, "to_retry"):
+        story = f"task {name!r}: retry must be a Retry or a RetryPolicy, got {policy!r}; use Retry(attempts=3)"
+        raise ConfigurationError(story)
+    converted: Retry = policy.to_retry()
+    return converted
 
 
 def _positional(signature: inspect.Signature) -> range:

@@ -90,6 +90,8 @@ class StageExecution:
         self.cancel_region = _names(self, "cancel_region")
         self.join_type = _known(JoinType, self.join_type)
         self.split_type = _known(SplitType, self.split_type)
+        self.milestone_status = _known(WorkflowStatus, self.milestone_status)
+        self.synthetic_stage_owner = _known(SyntheticStageOwner, self.synthetic_stage_owner)
         self.stage_timeout = seconds("StageExecution.stage_timeout", self.stage_timeout)
         self.place_tasks()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.errors import ConfigurationError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.workflows.documents import TIME, Form, one_of, read_document, write_document
 from holdfast.workflows.ids import new_id
@@ -52,6 +53,11 @@ class TaskExecution:
 
     def __post_init__(self) -> None:
         self.timeout = seconds("TaskExecution.timeout", self.timeout)
+        if self.retry_policy is not None and not hasattr(self.retry_policy, "to_retry"):
+            raise ConfigurationError(
+                f"{self.label}: retry_policy must be a RetryPolicy, got {self.retry_policy!r};"
+                " use RetryPolicy(max_attempts=3)"
+            )
 
     @classmethod
     def create(cls, name: str, implementing_class: str, **fields: Any) -> TaskExecution:

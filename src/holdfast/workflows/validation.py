@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import WorkflowDefinitionError
 from holdfast.machine.graph import JoinType, SplitType, check_graph, downstream
+from holdfast.machine.workflow import WorkflowStatus
+from holdfast.workflows.expressions import Expression
+from holdfast.workflows.owner import SyntheticStageOwner
 from holdfast.workflows.provided import how_to_register
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ def check_workflow(
     for stage in stages:
         _check_words(stage)
         _check_jumps(stage)
+        _check_conditions(stage)
     thresholds = {one.ref_id: one.join_threshold for one in stages if one.join_type == JoinType.N_OF_M}
     requisites = {one.ref_id: sorted(one.requisite_stage_ref_ids) for one in stages}
     check_graph(requisites, thresholds)
@@ -49,13 +53,15 @@ def _check_refs(stages: Sequence[StageExecution]) -> None:
 
 def _check_words(stage: StageExecution) -> None:
     for code, what, word, words in (
-        ("unknown_join_type", "join", stage.join_type, JoinType),
-        ("unknown_split_type", "split", stage.split_type, SplitType),
+        ("unknown_join_type", "join type", stage.join_type, JoinType),
+        ("unknown_split_type", "split type", stage.split_type, SplitType),
+        ("unknown_milestone_status", "milestone status", stage.milestone_status, WorkflowStatus),
+        ("unknown_owner", "synthetic stage owner", stage.synthetic_stage_owner, SyntheticStageOwner),
     ):
-        if word not in frozenset(words):
+        if word is not None and word not in frozenset(words):
             known = ", ".join(words)
             raise WorkflowDefinitionError(
-                code, f"{stage.label} has the {what} type {word!r}; known are {known}", (stage.ref_id,)
+                code, f"{stage.label} has the {what} {word!r}; known are {known}", (stage.ref_id,)
             )
     if (stage.parent_stage_id is None) != (stage.synthetic_stage_owner is None):
         raise WorkflowDefinitionError(
@@ -72,6 +78,18 @@ def _check_jumps(stage: StageExecution) -> None:
         raise WorkflowDefinitionError("bad_max_jumps", story, (stage.ref_id,))
 
 
+def _check_conditions(stage: StageExecution) -> None:
+    enabled: Any = stage.enabled
+    if not isinstance(enabled, bool | str):
+        story = f"{stage.label}: enabled must be True, False or a condition, got {enabled!r}"
+        raise WorkflowDefinitionError("bad_expression", story, (stage.ref_id,))
+    for text in (*stage.split_conditions.values(), *([enabled] if isinstance(enabled, str) else ())):
+        try:
+            Expression.parse(text)
+        except WorkflowDefinitionError as error:
+            raise WorkflowDefinitionError(error.code, f"{stage.label}: {error.detail}", (stage.ref_id,)) from None
+
+
 def _check_mentions(stage: StageExecution, after: Mapping[str, Sequence[str]], ids: set[str]) -> None:
     for what, ref in _mentions(stage):
         if ref not in after:
@@ -86,6 +104,9 @@ def _check_mentions(stage: StageExecution, after: Mapping[str, Sequence[str]], i
             raise WorkflowDefinitionError(
                 "unknown_ref", f"{stage.label} has a condition for {ref!r}, which does not come right after it", (ref,)
             )
+    if stage.split_conditions and stage.split_type == SplitType.AND:
+        story = f"{stage.label} has split_conditions, and its split type AND asks for none; use SplitType.OR"
+        raise WorkflowDefinitionError("unused_conditions", story, (stage.ref_id,))
 
 
 def _mentions(stage: StageExecution) -> Iterator[tuple[str, str]]:
