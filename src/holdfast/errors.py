@@ -293,16 +293,19 @@ class WorkflowDefinitionError(WorkflowError, ValueError):
 class InvalidStateTransitionError(WorkflowError):
     """A state that cannot be reached from the one before."""
 
-    def __init__(self, what: str, before: str, after: str, allowed: Sequence[str] = ()) -> None:
-        super().__init__(what, before, after, tuple(allowed))
+    def __init__(self, what: str, before: str, after: str, allowed: Sequence[str] = (), advice: str = "") -> None:
+        super().__init__(what, before, after, tuple(allowed), advice)
         self.what = what
         self.before = before
         self.after = after
         self.allowed = tuple(allowed)
+        self.advice = advice
 
     def __str__(self) -> str:
-        allowed = ", ".join(self.allowed) or "nothing: it has ended"
-        return f"{self.what} cannot go from {self.before} to {self.after}; from there it can go to {allowed}"
+        story = f"{self.what} cannot go from {self.before} to {self.after}"
+        if self.allowed:
+            return f"{story}; from there it can go to {', '.join(self.allowed)}"
+        return f"{story}: it has ended" + (f"; {self.advice}" if self.advice else "")
 
 
 class VerificationError(WorkflowError):

@@ -82,7 +82,9 @@ def test_one_workflow_is_shown_with_its_stages_and_without_secrets(started: str,
 
 def test_what_a_stage_waits_for_is_said(own: Holdfast, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     id = own.workflows.start("fulfil", **ORDER).id
-    assert run("show", id).stdout.count("waits for a worker") == 3
+    shown = run("show", id).stdout
+    assert shown.count("waits for a worker") == 3
+    assert "1 transaction; " in shown
     monkeypatch.setenv(shop.DOWN, "1")
     work(own)
     shown = run("show", id).stdout
@@ -101,6 +103,8 @@ def test_the_log_is_shown_and_how_it_stood_at_a_number_of_it(started: str, run: 
     assert "there are more: --after 1" in run("log", started, "--limit", "1").stderr
     then = answer("show", started, "--at", "1")
     assert (then["status"], then["stages"]["ship"]["status"]) == ("RUNNING", "NOT_STARTED")
+    said = run("show", started, "--stage", "chrage", code=ExitCode.NOT_FOUND).stderr
+    assert "there is no stage 'chrage'; there are charge, pack, ship, wait_signal" in said
     assert "there is no 99" in run("show", started, "--at", "99", code=ExitCode.NOT_FOUND).stderr
 
 
@@ -111,6 +115,9 @@ def test_the_graph_is_drawn_here_or_into_a_file(started: str, run: Run, tmp_path
     assert run("graph", started, "--out", str(file)).stdout == ""
     assert ElementTree.fromstring(file.read_text()).tag.endswith("svg")
     assert run("graph", started, "--out", "-").stdout.startswith("<svg ")
+    nowhere = tmp_path / "nowhere" / "order.svg"
+    said = run("graph", started, "--out", str(nowhere), code=ExitCode.USAGE).stderr
+    assert said == f"holdfast: cannot write to {nowhere}: No such file or directory\n"
 
 
 def test_nothing_that_is_printed_is_wider_than_the_terminal(started: str, run: Run) -> None:

@@ -189,7 +189,9 @@ def test_to_pause_or_resume_twice_changes_nothing_and_what_has_ended_refuses_bot
     assert [one["type"] for one in _log(store, run.id)][-2:] == ["workflow_paused", "workflow_resumed"]
     flows.cancel(run.id)
     for act in (flows.pause, flows.resume):
-        with pytest.raises(InvalidStateTransitionError):
+        with pytest.raises(
+            InvalidStateTransitionError, match=f"workflow {run.id} cannot go from CANCELED .* it has ended"
+        ):
             act(run.id)
     with pytest.raises(WorkflowNotFoundError):
         flows.pause("nowhere")
@@ -305,8 +307,11 @@ def test_what_cannot_be_restarted_says_why(flows: Workflows, worker: WorkflowWor
     with pytest.raises(WorkflowNotFoundError, match=r"no stage 'z'; there are a, b"):
         flows.restart(run.id, "z")
     flows.cancel(run.id)
-    with pytest.raises(InvalidStateTransitionError, match="CANCELED"):
-        flows.restart(run.id, "a")
+    for again in (lambda: flows.restart(run.id, "a"), lambda: flows.retry(run.id)):
+        with pytest.raises(InvalidStateTransitionError) as caught:
+            again()
+        said = f"workflow {run.id} cannot go from CANCELED to RUNNING: it has ended; fork it to run it again"
+        assert str(caught.value) == said
 
 
 def test_the_idempotency_key_of_a_restarted_task_is_a_new_one(flows: Workflows, worker: WorkflowWorker) -> None:

@@ -11,6 +11,7 @@ import click
 
 from holdfast.cli.answers import moment
 from holdfast.cli.api import part
+from holdfast.cli.confirm import counted
 from holdfast.cli.exits import NotFound, WrongUsage
 from holdfast.cli.filters import json_option
 from holdfast.cli.output import Column, document, facts, heading, note, table
@@ -196,8 +197,11 @@ def graph(session: Session, id: str, out: str | None) -> None:
     if out is not None:
         remote = session.remote
         drawn = picture(workflow, now) if remote is None else remote.get(f"/workflows/{part(id)}/graph.svg")
-        with click.open_file(out, "w", encoding="utf-8") as file:
-            file.write(drawn)
+        try:
+            with click.open_file(out, "w", encoding="utf-8") as file:
+                file.write(drawn)
+        except OSError as error:
+            raise WrongUsage(f"cannot write to {out}: {error.strerror}") from None
         if out != "-":
             note(f"wrote {out}")
         return
@@ -240,7 +244,7 @@ def _facts(workflow: Workflow, reason: str | None, now: datetime) -> list[tuple[
         ("ended", stamp(workflow.end_time)),
         ("took", took(workflow.start_time, workflow.end_time, None if workflow.status in COMPLETE else now)),
         ("stages", f"{ended} of {len(workflow.stages)} have ended"),
-        ("log", f"{workflow.version} transactions; `holdfast workflow log` shows them"),
+        ("log", f"{counted(workflow.version, 'transaction')}; `holdfast workflow log` shows them"),
         ("input", masked(workflow.context)),
     ]
 

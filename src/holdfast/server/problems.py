@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -60,9 +60,11 @@ class ProblemError(Exception):
         self.headers = dict(headers or {})
 
 
-def not_found(what: str, id: str) -> ProblemError:
-    """There is no such thing: `error` is `letter_not_found`, `workflow_not_found` and so on."""
-    return ProblemError(404, f"{what.replace(' ', '_')}_not_found", f"there is no {what} {redact(id, 200)!r}")
+def not_found(what: str, id: str, there: Iterable[str] = ()) -> ProblemError:
+    """There is no such thing: `error` is `letter_not_found`, `workflow_not_found` and so on; `there` is what there is."""
+    known = ", ".join(sorted(there))
+    story = f"there is no {what} {redact(id, 200)!r}" + (f"; there are {known}" if known else "")
+    return ProblemError(404, f"{what.replace(' ', '_')}_not_found", story)
 
 
 def refused(error: str, message: str, **details: Any) -> ProblemError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.errors import TaskError, WorkflowNotFoundError
+from holdfast.errors import InvalidStateTransitionError, TaskError, WorkflowNotFoundError
 from holdfast.machine import by_hand, gates, instances
 from holdfast.machine import restart as machine
 from holdfast.machine.run import Advance, Part, StageState
@@ -26,6 +26,7 @@ def pause(store: Store, run: Run, step: Advance, *, by: str, reason: str) -> lis
     """Hold what nobody has taken. Raises InvalidStateTransitionError for a workflow that does not run."""
     if run.state.status is WorkflowStatus.PAUSED:
         return None
+    _check_ended(run, WorkflowStatus.PAUSED)
     step.pause(by)
     _note_pause(run, PausedDetails(paused_by=by, pause_time=instant(step.now), reason=reason))
     return held_items(store, run)
@@ -35,6 +36,7 @@ def resume(store: Store, run: Run, step: Advance, *, by: str) -> list[Change] | 
     """Let go on what was held. Raises InvalidStateTransitionError for a workflow that has ended."""
     if run.state.status is WorkflowStatus.RUNNING:
         return None
+    _check_ended(run, WorkflowStatus.RUNNING)
     step.go_on(by)
     details = PausedDetails.from_document(from_json(run.about)["paused"])
     details.resumed_by, details.resume_time = by, instant(step.now)
@@ -45,6 +47,7 @@ def resume(store: Store, run: Run, step: Advance, *, by: str) -> list[Change] | 
 def restart(store: Store, run: Run, step: Advance, *, ref: str, by: str, code: str | None = None) -> list[Change]:
     """Begin anew with a stage. Raises WorkflowNotFoundError, InvalidStateTransitionError and TaskError."""
     check_ref(run, ref)
+    _check_cancelled(run)
     run.read(store, run.blueprint.plan.stages)
     machine.restart(step, [ref], by)
     hold_back(store, run, step)
@@ -57,6 +60,7 @@ def retry(store: Store, run: Run, step: Advance, *, by: str, code: str | None = 
 
     Raises InvalidStateTransitionError and TaskError.
     """
+    _check_cancelled(run)
     run.read(store, run.blueprint.plan.stages)
     if not machine.retry(step, by):
         raise TaskError(f"workflow {run.id} is {run.state.status.value}; no stage of it has failed")
@@ -127,6 +131,17 @@ def check_ref(run: Run, ref: str) -> None:
     if ref not in run.blueprint.plan.stages:
         there = ", ".join(sorted(run.blueprint.plan.stages))
         raise WorkflowNotFoundError(f"workflow {run.id} has no stage {ref!r}; there are {there}")
+
+
+def _check_ended(run: Run, asked: WorkflowStatus) -> None:
+    if run.state.status.is_complete:
+        raise InvalidStateTransitionError(f"workflow {run.id}", run.state.status.value, asked.value)
+
+
+def _check_cancelled(run: Run) -> None:
+    if run.state.status is WorkflowStatus.CANCELED:
+        advice = "fork it to run it again"
+        raise InvalidStateTransitionError(f"workflow {run.id}", "CANCELED", "RUNNING", advice=advice)
 
 
 def _note_code(run: Run, code: str | None) -> None:

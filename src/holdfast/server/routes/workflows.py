@@ -443,7 +443,7 @@ def _stage(asked: Asked, id: str, ref: str, *, reveal: bool) -> dict[str, Any]:
     workflow = flows.workflow(id)
     found = next((one for one in workflow.stages if one.ref_id == ref), None)
     if found is None:
-        raise not_found("stage", ref)
+        raise not_found("stage", ref, (one.ref_id for one in workflow.stages))
     rows = _stage_rows(flows, workflow, instant(asked.hold.store.now()))
     row = next(row for row in rows if row["ref"] == ref)
     return {**stage_document(found, reveal=reveal), **row, "workflow_id": id}
