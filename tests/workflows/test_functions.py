@@ -307,8 +307,12 @@ def test_bad_definitions_are_refused_at_the_start(flows: Workflows) -> None:
         flows.start(asks)
     with pytest.raises(WorkflowDefinitionError, match="order"):
         flows.start(wrong)
-    with pytest.raises(WorkflowDefinitionError, match="order"):
+    with pytest.raises(WorkflowDefinitionError, match="required argument: 'order'; it takes order, got nothing"):
         flows.start(fulfil)
+    with pytest.raises(WorkflowDefinitionError, match="required argument: 'order'; it takes order, got oder"):
+        flows.start(fulfil, oder={"id": 1})
+    with pytest.raises(WorkflowDefinitionError, match=r"too many .*; it takes order, got 2 by place"):
+        flows.start(fulfil, {"id": 1}, 2)
     with pytest.raises(WorkflowNotFoundError, match="nowhere"):
         flows.get("nowhere")
 

@@ -61,7 +61,7 @@ class ProblemError(Exception):
 
 
 def not_found(what: str, id: str, there: Iterable[str] = ()) -> ProblemError:
-    """There is no such thing: `error` is `letter_not_found`, `workflow_not_found` and so on; `there` is what there is."""
+    """There is no such thing: `error` is `letter_not_found`, `workflow_not_found` and so on; `there` is what is."""
     known = ", ".join(sorted(there))
     story = f"there is no {what} {redact(id, 200)!r}" + (f"; there are {known}" if known else "")
     return ProblemError(404, f"{what.replace(' ', '_')}_not_found", story)

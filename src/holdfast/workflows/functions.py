@@ -223,7 +223,9 @@ class WorkflowFunction(Generic[P, T]):
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise WorkflowDefinitionError("bad_input", f"workflow {self.name!r}: {error}") from None
+            takes = ", ".join(self._signature.parameters) or "nothing"
+            story = f"workflow {self.name!r}: {error}; it takes {takes}, got {_given(args, kwargs)}"
+            raise WorkflowDefinitionError("bad_input", story) from None
         bound.apply_defaults()
         return self._traced(bound.arguments, bound)
 
@@ -277,6 +279,12 @@ class WorkflowFunction(Generic[P, T]):
 
     def __repr__(self) -> str:
         return f"<workflow {self.name!r}>"
+
+
+def _given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """What was given, without the values: they may be anybody's secrets."""
+    places = [f"{len(args)} by place"] if args else []
+    return ", ".join([*places, *kwargs]) or "nothing"
 
 
 def _starter(workflow: WorkflowFunction[P, T]) -> TaskFunction[P, T]:
