@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast import task, wait_signal, workflow
+from holdfast.testing import WorkflowTestKit
+from holdfast.workflows.sketch import sketched
 from tests.docs.generated import GENERATED, part
 from tests.docs.pages import PAGES, ROOT, blocks_of
 
@@ -200,3 +203,33 @@ def test_the_tree_in_the_architecture_is_the_tree():
 
 def _files(folder: str) -> list[Path]:
     return sorted((ROOT / "src/holdfast" / folder).glob("*.py"))
+
+
+def test_the_tutorial_of_workflows_draws_the_graph_that_its_reader_will_see():
+    page = (DOCS / "workflow-tutorial.md").read_text()
+    shown = page.partition("$ holdfast workflow graph")[2].partition("```")[0].splitlines()[2:]
+
+    @task
+    def book_flight(trip):
+        return trip
+
+    @task
+    def send_ticket(flight, address):
+        return flight
+
+    @workflow
+    def approved_trip(trip):
+        word = wait_signal("approved", timeout=3 * 86400)
+        return send_ticket(book_flight(trip, after=word), word["by"])
+
+    with WorkflowTestKit() as kit:
+        run = kit.start(approved_trip, "Oslo")
+        kit.signal(run, "approved", {"by": "bob"})
+        kit.finish(run)
+        drawn = [line.graph.rstrip() for line in sketched(kit.workflows.workflow(run.id))]
+    assert [re.split(r"\s+(?=[a-z])", line)[0].rstrip() for line in shown] == drawn
+
+
+def test_the_comparison_says_of_holdfast_what_the_readme_says():
+    assert "| **Web console**" in (ROOT / "README.md").read_text()
+    assert re.search(r"^\| web console \| \[yes\]", (DOCS / "workflows-compared.md").read_text(), re.MULTILINE)
