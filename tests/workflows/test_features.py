@@ -352,7 +352,12 @@ def test_nobody_waits_for_instances_that_are_not_synchronised_but_the_workflow(
 @pytest.mark.parametrize(
     ("context", "config", "story"),
     [
-        ({"n": "two"}, {"count_from_context": "n"}, "'n' instances, which is no number: 'two'"),
+        ({"n": "two"}, {"count_from_context": "n"}, "'n' instances, which is no number of them: 'two'"),
+        (
+            {"n": 10**12},
+            {"count_from_context": "n"},
+            "would have 1000000000000 instances, and may have 100000; let each",
+        ),
         ({}, {"collection_from_context": "boxes"}, "each of 'boxes', which is no list: None"),
         ({"n": 1}, {"count_from_context": "n", "join_threshold": 2}, "2 instances must end well, and only 1 can"),
     ],

@@ -343,6 +343,7 @@ def test_a_time_limit_is_seconds_or_a_timedelta() -> None:
         ({"count": 2, "count_from_context": "n"}, "takes one of count, count_from_context"),
         ({"count": 0}, "count must be a whole number of at least 1, got 0"),
         ({"count": True}, "got True"),
+        ({"count": 100_001}, "count must be at most 100000, got 100001"),
         ({"count": 2, "join_threshold": 3}, "at most count, got 3 of 2"),
         ({"count": 2, "join_threshold": -1}, "0 or more, got -1"),
         ({"collection_from_context": ""}, "must be a key of the context, got ''"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import TaskError
 from holdfast.machine.run_state import OWNER, PART, StagePlan, StageState
@@ -15,6 +15,10 @@ from holdfast.machine.workflow import COMPLETE, CONTINUABLE, S, moved
 
 if TYPE_CHECKING:
     from holdfast.machine.run import Advance
+
+
+MOST: Final = 100_000
+"""How many instances a stage may have: they begin in one transaction, and their number may be anybody's data."""
 
 
 class Stages(dict[str, StagePlan]):
@@ -41,6 +45,14 @@ def base_of(ref: str) -> str:
 def names_of(stage: StageState) -> list[str]:
     """The instances that a stage has."""
     return [f"{stage.plan.ref}#{stage.incarnation}.{number}" for number in range(stage.spawned)]
+
+
+def check_number(ref: str, number: int) -> None:
+    """Raises TaskError for more instances than a stage may have."""
+    if number > MOST:
+        raise TaskError(
+            f"stage {ref!r} would have {number} instances, and may have {MOST}; let each do several, or start workflows"
+        )
 
 
 def spawn(step: Advance, stage: StageState) -> None:

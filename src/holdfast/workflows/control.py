@@ -87,6 +87,7 @@ def add_instances(store: Store, run: Run, step: Advance, *, ref: str, items: Seq
         raise TaskError(f"stage {ref!r} has no mi_config with allow_dynamic, so it takes no more instances")
     if stage.status is not WorkflowStatus.RUNNING or stage.part is not Part.INSTANCES:
         raise TaskError(f"stage {ref!r} of workflow {run.id} is {stage.status.value} and takes no more instances")
+    instances.check_number(ref, stage.spawned + len(items))
     step.note("instances_added", ref, number=len(items), by=by)
     instances.add(step, stage, items)
     step.end_if_over()

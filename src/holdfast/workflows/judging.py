@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.errors import TaskError
 from holdfast.machine.graph import SkipCause
-from holdfast.machine.instances import names_of
+from holdfast.machine.instances import check_number, names_of
 from holdfast.machine.run import Missing, StageState
 from holdfast.workflows.expressions import Expression
 from holdfast.workflows.merging import merge_ancestors
@@ -54,11 +54,13 @@ class DataJudge:
                 raise TaskError(
                     f"stage {stage.plan.ref!r} has an instance for each of {key!r}, which is no list: {items!r}"
                 )
+            check_number(stage.plan.ref, len(items))
             return items
         key = config.get("count_from")
         number = config.get("count") if key is None else names.get(key)
         if key is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
-            raise TaskError(f"stage {stage.plan.ref!r} has {key!r} instances, which is no number: {number!r}")
+            raise TaskError(f"stage {stage.plan.ref!r} has {key!r} instances, which is no number of them: {number!r}")
+        check_number(stage.plan.ref, number or 0)
         return (None,) * (number or 0)
 
     def seen(self, stage: StageState) -> dict[str, Any]:

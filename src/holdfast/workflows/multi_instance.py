@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.core.check import check_whole
 from holdfast.errors import PolicyError
+from holdfast.machine.instances import MOST
 from holdfast.workflows.documents import read_document, write_document
 
 
@@ -43,6 +44,10 @@ class MultiInstanceConfig:
             )
         if self.count is not None:
             check_whole("MultiInstanceConfig.count", self.count, "leave it out for a number that is not fixed")
+            if self.count > MOST:
+                raise PolicyError(
+                    f"MultiInstanceConfig.count must be at most {MOST}, got {self.count}; start workflows"
+                )
         for name in ("count_from_context", "collection_from_context"):
             key = getattr(self, name)
             if key is not None and (not isinstance(key, str) or not key):
