@@ -167,6 +167,19 @@ def test_without_a_policy_other_exceptions_are_final(flows: Workflows, worker: W
         run.result(0)
 
 
+def test_an_error_is_kept_with_its_last_line_and_cut_after_two_thousand_characters(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    @task
+    def breaks(length: int) -> None:
+        raise ValueError("a line of output\n" * (length // 17) + "and what was wrong")
+
+    short, long = (flows.start(workflow(name="breaking")(lambda length: breaks(length)), size) for size in (1500, 5000))
+    worker.run_once()
+    assert (short.record.reason or "").endswith("and what was wrong")
+    assert len(long.record.reason or "") == 2000
+
+
 @pytest.mark.parametrize(("error", "calls"), [(OSError("down"), 3), (PermanentError("never"), 1)])
 def test_with_a_policy_everything_but_a_permanent_error_is_tried_again(
     flows: Workflows, worker: WorkflowWorker, clock: ManualClock, error: Exception, calls: int

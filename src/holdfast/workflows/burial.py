@@ -53,4 +53,4 @@ def bell(id: str, due: int, queue: str) -> ItemRecord:
 
 def story_of(error: BaseException) -> str:
     """What is kept of an error."""
-    return redact(f"{type(error).__name__}: {error}")[:2000]
+    return redact(f"{type(error).__name__}: {error}", 2000)

@@ -283,7 +283,7 @@ def _settle_result(item: ItemRecord, result: TaskResult, usual: Retry, pause_s: 
         case _:
             step.stage(ref).context.update(context)
             message = result.error or f"the task answered {result.status.value}"
-            step.fail(ref, {"type": "TaskResult", "message": redact(message)[:2000]}, result.status, outputs)
+            step.fail(ref, {"type": "TaskResult", "message": redact(message, 2000)}, result.status, outputs)
 
 
 def described(error: BaseException) -> dict[str, Any]:
@@ -292,7 +292,7 @@ def described(error: BaseException) -> dict[str, Any]:
         message = str(error)
     except Exception:
         message = "it cannot say what it is"
-    return {"type": type(error).__name__, "message": redact(message)[:2000]}
+    return {"type": type(error).__name__, "message": redact(message, 2000)}
 
 
 def _again(

@@ -84,7 +84,7 @@ class Caller:
         error = came[0].error
         if came[0].timed_out:
             error = TaskTimeoutError(f"finalizer {name!r} took longer than {timeout:g} s")
-        said = None if error is None else redact(f"{type(error).__name__}: {error}")[:2000]
+        said = None if error is None else redact(f"{type(error).__name__}: {error}", 2000)
         return FinalizerResult(name, error is None, said, 1000 * came[0].run_s), came[0].result
 
 
@@ -160,7 +160,7 @@ class Finalizing:
                 try:
                     brought = as_result(value, row.name)
                 except Exception as wrong:  # a value that is no result
-                    error = redact(f"{type(wrong).__name__}: {wrong}")[:2000]
+                    error = redact(f"{type(wrong).__name__}: {wrong}", 2000)
                     result = FinalizerResult(row.name, False, error, result.duration_ms)
             left.results.append(result)
             after = self._settle(mine, error, result.duration_ms, brought)

@@ -248,7 +248,7 @@ class Settling:
     def _give_up(self, one: Settles, error: Exception) -> list[Settles]:
         """What a task answered cannot be done: it has failed."""
         id, ref = one.item.workflow, one.item.ref
-        story = {"type": type(error).__name__, "message": redact(str(error))[:2000]}
+        story = {"type": type(error).__name__, "message": redact(str(error), 2000)}
         _log.error("workflow %s, stage %s: %s: %s", id, ref, story["type"], story["message"])
         try:
             self._runs.read((id,))

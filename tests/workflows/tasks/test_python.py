@@ -109,7 +109,8 @@ def test_a_script_that_fails_tells_how() -> None:
         TaskError, match=r"the script ended with code 1, expected 0: [\s\S]*<script>[\s\S]*KeyError: 'x'"
     ):
         PythonTask().execute(stage(script="inputs['x']"))
-    with pytest.raises(TaskError, match="set is not JSON serializable"):
+    said = "expected 0: what it left in `result` is not JSON: Object of type set is not JSON serializable$"
+    with pytest.raises(TaskError, match=said):
         PythonScript(script="result = {1}").run()
     with pytest.raises(TaskError, match="left no result"):
         PythonScript(script="import os; os._exit(0)").run()

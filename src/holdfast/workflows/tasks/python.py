@@ -28,8 +28,12 @@ import json, os, sys
 given = json.load(sys.stdin)
 names = {{"__name__": "__main__", "inputs": given["inputs"], "result": None}}
 exec(compile(given["script"], "<script>", "exec"), names)
+try:
+    left = json.dumps(names["result"])
+except (TypeError, ValueError) as error:
+    sys.exit(f"what it left in `result` is not JSON: {{error}}")
 with open(os.environ[{_RESULT!r}], "w", encoding="utf-8") as file:
-    json.dump(names["result"], file)
+    file.write(left)
 """
 
 
