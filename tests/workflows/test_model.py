@@ -129,6 +129,8 @@ def test_two_tasks_in_one_place_are_refused() -> None:
         ([stage("a", parent_stage_id="1", synthetic_stage_owner="BEFORE")], "unknown_owner", ("a",)),
         ([stage("a", enabled="open(")], "bad_expression", ("a",)),
         ([stage("a", enabled=3)], "bad_expression", ("a",)),
+        ([stage("a", scheduled_time="2030-01-01T08:00:00Z")], "bad_time", ("a",)),
+        ([stage("a", start_time_expiry=3600)], "bad_time", ("a",)),
         ([stage("a", split_type="OR", split_conditions={"b": "x >"}), stage("b", "a")], "bad_expression", ("a",)),
         ([stage("a", split_conditions={"b": "x"}), stage("b", "a")], "unused_conditions", ("a",)),
     ],

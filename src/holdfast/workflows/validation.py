@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import WorkflowDefinitionError
@@ -29,6 +30,7 @@ def check_workflow(
         _check_words(stage)
         _check_jumps(stage)
         _check_conditions(stage)
+        _check_times(stage)
     thresholds = {one.ref_id: one.join_threshold for one in stages if one.join_type == JoinType.N_OF_M}
     requisites = {one.ref_id: sorted(one.requisite_stage_ref_ids) for one in stages}
     check_graph(requisites, thresholds)
@@ -76,6 +78,14 @@ def _check_jumps(stage: StageExecution) -> None:
     if isinstance(most, bool) or not isinstance(most, int) or most < 0:
         story = f"{stage.label}: max_jumps must be a whole number of at least 0, got {most!r}; 0 is never"
         raise WorkflowDefinitionError("bad_max_jumps", story, (stage.ref_id,))
+
+
+def _check_times(stage: StageExecution) -> None:
+    for name in ("scheduled_time", "start_time_expiry"):
+        at = getattr(stage, name)
+        if at is not None and not isinstance(at, datetime):
+            story = f"{stage.label}: {name} must be a datetime, got {at!r}; use datetime.fromisoformat(…)"
+            raise WorkflowDefinitionError("bad_time", story, (stage.ref_id,))
 
 
 def _check_conditions(stage: StageExecution) -> None:
