@@ -23,6 +23,8 @@ from holdfast.workflows.multi_instance import MultiInstanceConfig
 from holdfast.workflows.presence import MOST_CRASHES
 from holdfast.workflows.records import ITEM, MESSAGE
 from holdfast.workflows.result import TaskResult
+from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
 from tests.workflows.journal import Journal, stage, start
@@ -211,6 +213,23 @@ def test_a_task_that_ended_elsewhere_is_completed_by_message(flows: Workflows, p
     assert flows.workflow(run.id).stage("a").outputs == {"found": 7}
     push(m.CompleteTask, run.id, stage_id="b", status=S.TERMINAL, error="it broke")
     assert (run.status, run.record.reason) == (S.TERMINAL, "it broke")
+
+
+def test_a_stage_whose_task_ended_elsewhere_has_no_more_time_than_before(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock, push: Any, journal: Journal
+) -> None:
+    journal.answers["a"] = [TaskResult.suspend(), TaskResult.suspend()]
+    both = [TaskExecution.create(name, "noted") for name in ("first", "second")]
+    run = start(flows, StageExecution.create("noted", "a", "a", tasks=both, stage_timeout=100))
+    worker.run_once()
+    clock.advance(60)
+    push(m.CompleteTask, run.id, stage_id="a")
+    clock.advance(39)
+    worker.run_once()
+    assert flows.stages(run.id) == {"a": S.SUSPENDED}
+    clock.advance(2)
+    worker.run_once()
+    assert (run.status, run.record.reason) == (S.TERMINAL, "stage 'a' took longer than 100 s")
 
 
 def test_fire_timer_ends_a_wait(flows: Workflows, push: Any, journal: Journal) -> None:

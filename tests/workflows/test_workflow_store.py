@@ -213,6 +213,21 @@ def test_a_task_that_is_stored_as_ended_makes_room_for_the_next(
     assert [task.status for task in flows.workflow(run.id).stage("a").tasks] == [S.SUCCEEDED, S.SUCCEEDED]
 
 
+@pytest.mark.parametrize("phases", [(S.SUSPENDED,), (S.SUSPENDED, S.RUNNING)])
+def test_a_stage_that_is_stored_as_waiting_has_no_more_time_than_before(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock, journal: Journal, phases: tuple[S, ...]
+) -> None:
+    journal.answers["a"] = [TaskResult.suspend()]
+    run = start(flows, stage("a", stage_timeout=100))
+    for phase in phases:
+        found = flows.store.get_stage(f"{run.id}.a")
+        found.status = phase
+        flows.store.store_stage(found)
+    clock.advance(101)
+    worker.run_once()
+    assert (run.status, run.record.reason) == (S.TERMINAL, "stage 'a' took longer than 100 s")
+
+
 def test_a_stage_that_is_not_there_is_not_found(flows: Workflows, journal: Journal) -> None:
     run = start(flows, stage("a"))
     with pytest.raises(WorkflowNotFoundError, match="no stage"):

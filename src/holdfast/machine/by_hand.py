@@ -9,8 +9,8 @@ from holdfast.errors import TaskError
 from holdfast.machine import gates
 from holdfast.machine import jump as jumps
 from holdfast.machine.graph import SkipCause
-from holdfast.machine.run import Advance, Part, StageState, Wait
-from holdfast.machine.workflow import SUCCESSFUL, S, WorkflowStatus, moved
+from holdfast.machine.run import Advance, Part, StageState, Wait, Work
+from holdfast.machine.workflow import COMPLETE, SUCCESSFUL, S, WorkflowStatus, moved
 
 _HELD: Final = frozenset({S.PAUSED, S.REDIRECT, S.BUFFERED, S.NOT_STARTED})
 """What the engine alone decides about a stage."""
@@ -48,12 +48,14 @@ def end_task(
     _check_under_way(stage)
     if not status.is_complete:
         raise TaskError(f"a task of stage {ref!r} cannot end as {status.value}; use a state that is complete")
+    incarnation = stage.incarnation
     _awake(step, stage)
     if status in SUCCESSFUL:
         step.succeed(ref, outputs, context, status)
     else:
         stage.context.update(context)
         step.fail(ref, error or {"type": "TaskError", "message": f"it was ended as {status.value}"}, status, outputs)
+    _keep_limit(step, stage, incarnation)
 
 
 def put(step: Advance, ref: str, status: WorkflowStatus) -> None:
@@ -62,6 +64,7 @@ def put(step: Advance, ref: str, status: WorkflowStatus) -> None:
     Raises InvalidStateTransitionError for a state that cannot be reached, and TaskError for one that is the engine's.
     """
     stage = step.touch(ref)
+    incarnation = stage.incarnation
     if status is stage.status:
         return
     moved(f"stage {ref!r}", stage.status, status)
@@ -72,9 +75,11 @@ def put(step: Advance, ref: str, status: WorkflowStatus) -> None:
     elif status is S.SUSPENDED:
         step.dropped.add(ref)
         step.suspend(ref, Wait("*", None, calls=True))
+        _keep_limit(step, stage, incarnation)
     elif status is S.RUNNING and stage.status in (S.SUSPENDED, S.PAUSED):
         step.dropped.add(ref)
         step.resume(ref, None, None)
+        _keep_limit(step, stage, incarnation)
     elif status is S.RUNNING:
         gates.enter(step, stage, at_will=True)
         if stage.status is S.BUFFERED:
@@ -94,3 +99,11 @@ def _awake(step: Advance, stage: StageState) -> None:
     step.dropped.add(stage.plan.ref)
     if stage.status is S.SUSPENDED:
         stage.status, stage.wait = moved(f"stage {stage.plan.ref!r}", stage.status, S.RUNNING), None
+
+
+def _keep_limit(step: Advance, stage: StageState, incarnation: int) -> None:
+    """The time that the whole stage may take goes on: it went away with the rest of what the stage had."""
+    limit, began = stage.plan.limit_s, stage.started_at
+    if limit is None or began is None or stage.status in COMPLETE or stage.incarnation != incarnation:
+        return
+    step.work.append(Work(stage.plan.ref, 0, max(0.0, limit - (step.now - began) / 1e6), waits=True, what="limit"))
