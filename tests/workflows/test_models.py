@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import WorkflowDefinitionError
+from holdfast.errors import TransientError, WorkflowDefinitionError
 from holdfast.machine.graph import JoinType, SplitType
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
@@ -18,6 +18,8 @@ from holdfast.workflows.records import DEFINITION
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task import Task
+from holdfast.workflows.task_context import current_task
+from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
 from tests.workflows.journal import Journal, stage, start
@@ -202,6 +204,57 @@ def test_a_suspended_task_is_called_again_with_the_signal(
     assert flows.signal(run.id, "go", 7)
     worker.run_once()
     assert (run.status, journal.ran) == (S.SUCCEEDED, ["a", "a"])
+
+
+@pytest.mark.parametrize("asks", ["running", "sleep", "signal", "early signal"])
+def test_what_asks_to_be_called_again_has_all_its_tries_left(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock, asks: str
+) -> None:
+    calls: list[int] = []
+
+    def poll(stage: StageExecution) -> TaskResult | None:
+        here = current_task()
+        assert here is not None
+        calls.append(here.attempt)
+        if len(calls) > 12 + 9:
+            return None
+        if len(calls) > 12:
+            raise TransientError("the line is bad", retry_after=60)
+        if asks == "running":
+            return TaskResult.running()
+        return TaskResult.sleep(60) if asks == "sleep" else TaskResult.wait_signal("go")
+
+    flows.registry.register("poll", poll)
+    polled = StageExecution.create("poll", "a", "a", tasks=[TaskExecution.create("poll", "poll")])
+    run = flows.start(Workflow.create("shop", "polled", [polled]))
+    for _ in range(12 if asks == "early signal" else 0):
+        assert not flows.signal(run.id, "go")
+    for number in range(1, 24):
+        worker.run_once()
+        if asks == "signal" and number <= 12:
+            assert flows.signal(run.id, "go")
+        clock.advance(100)
+    assert (run.status, calls) == (S.SUCCEEDED, list(range(1, 23)))
+
+
+def test_a_task_that_asks_to_be_called_again_has_no_more_tries_than_others(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock
+) -> None:
+    calls: list[int] = []
+
+    def poll(stage: StageExecution) -> TaskResult:
+        calls.append(len(calls))
+        if len(calls) == 9:
+            return TaskResult.running()
+        raise TransientError("the line is bad", retry_after=60)
+
+    flows.registry.register("poll", poll)
+    polled = StageExecution.create("poll", "a", "a", tasks=[TaskExecution.create("poll", "poll")])
+    run = flows.start(Workflow.create("shop", "polled", [polled]))
+    for _ in range(30):
+        worker.run_once()
+        clock.advance(100)
+    assert (run.status, len(calls)) == (S.TERMINAL, 9 + 10)
 
 
 def test_what_cannot_be_run_is_refused_at_the_start(flows: Workflows, journal: Journal) -> None:

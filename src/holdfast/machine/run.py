@@ -193,6 +193,7 @@ class Advance:
         task.error = error
         facts = {"task": stage.at, "attempt": task.attempt, "delay": delay, **_told(error)}
         if error is None:
+            stage.answered = (stage.at, task.attempt)
             self.note("task_repeated", ref, **facts)
         else:
             self.note("task_retried" if costs else "task_parked", ref, **facts)
@@ -229,9 +230,11 @@ class Advance:
         stage.status = moved(f"stage {ref!r}", stage.status, S.SUSPENDED)
         stage.context.update(context)
         stage.wait = wait
+        if wait.calls:
+            stage.answered = (stage.at, stage.tasks[stage.at].attempt)
         facts = {} if stage.child is None else {"child": stage.child}
         self.note("stage_suspended", ref, waits_for=wait.signal, delay=wait.seconds, task=stage.at, **facts)
-        self.work.append(Work(ref, stage.at, wait.seconds, waits=True))
+        self.work.append(Work(ref, stage.at, wait.seconds, costs=0, waits=True))
 
     def resume(self, ref: str, name: str | None, value: Any) -> None:
         """What a task waited for is here: a signal, or with no name the end of a sleep."""
@@ -243,7 +246,7 @@ class Advance:
             self.end_if_over()
         elif calls:
             stage.context[WORD] = {"name": name, "data": value}
-            self.work.append(Work(ref, stage.at, costs=0))
+            self.work.append(Work(ref, stage.at))
         else:
             self.succeed(ref, {"result": value}, {})
 

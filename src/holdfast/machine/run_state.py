@@ -143,9 +143,9 @@ class StageState:
     """Where a stage stands."""
 
     __slots__ = (
-        "activated", "at", "bad", "child", "children_left", "context", "edges", "ended_at", "finalizers", "fired",
-        "flawed", "good", "incarnation", "jumps", "keyed", "outputs", "part", "plan", "reason", "resumes", "skip_cause",
-        "spawned", "started_at", "status", "tasks", "told", "unwanted", "wait",
+        "activated", "answered", "at", "bad", "child", "children_left", "context", "edges", "ended_at", "finalizers",
+        "fired", "flawed", "good", "incarnation", "jumps", "keyed", "outputs", "part", "plan", "reason", "resumes",
+        "skip_cause", "spawned", "started_at", "status", "tasks", "told", "unwanted", "wait",
     )  # fmt: skip
 
     def __init__(self, plan: StagePlan) -> None:
@@ -158,6 +158,9 @@ class StageState:
         self.at = 0
         """The position of the task that is next, or under way."""
         self.tasks = [TaskState() for _ in plan.tasks]
+        self.answered: Sequence[int] = ()
+        """The position of a task that is to be called again because it said so, and how often it had been called by
+        then: what it has failed before counts no more."""
         self.edges = edges(len(plan.before))
         self.fired = 0
         self.flawed = False
@@ -184,6 +187,10 @@ class StageState:
         self.outputs: dict[str, Any] = {}
         self.started_at: int | None = None
         self.ended_at: int | None = None
+
+    def tries(self, at: int, attempt: int) -> int:
+        """Which try of a task this is, since it last said that it is to be called again."""
+        return max(1, attempt - self.answered[1]) if self.answered and self.answered[0] == at else attempt
 
     @property
     def key_incarnation(self) -> int:

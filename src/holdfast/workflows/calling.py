@@ -239,10 +239,11 @@ class Call:
             update = plain(judged.context_update or {}, "context_update")
         except Exception as worse:  # a predicate of the user's, or what is not JSON
             return self.failing(worse)
-        if not self._tries(error, judged) or (policy.attempts is not None and item.attempt >= policy.attempts):
+        tries = self._run.stage(item.ref).tries(item.at, item.attempt)
+        if not self._tries(error, judged) or (policy.attempts is not None and tries >= policy.attempts):
             return self.failing(error)
         hint = judged.retry_after
-        delay = policy.schedule.delay(item.attempt - 1, random.random) if hint is None else float(hint)
+        delay = policy.schedule.delay(tries - 1, random.random) if hint is None else float(hint)
         return Settlement(item, _again(item.ref, delay, update, error))
 
     def _tries(self, error: Exception, judged: Judgement) -> bool:

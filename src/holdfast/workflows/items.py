@@ -33,9 +33,12 @@ def _item(run: Run, step: Advance, work: Work) -> ItemRecord:
     type = "" if work.waits else run.blueprint.plan.stages[work.ref].tasks[work.at].type
     due = None if work.delay is None else step.now + round(work.delay * 1e6)
     held = run.state.status in HELD
+    stage = run.stage(work.ref)
+    calls = stage.tasks[work.at].attempt if work.what == "wait" else 0  # else it is about the stage as a whole
     return ITEM.make((
         new_record_id(step.now), 1, None if held else due, record.queue, priority_of(record), work.kind, type, None,
-        run.id, work.ref, run.stage(work.ref).incarnation, work.at, 1, 0, due if held else None, run.code,
+        run.id, work.ref, stage.incarnation, work.at, max(1, calls + (not work.waits)), 0, due if held else None,
+        run.code,
     ))  # fmt: skip
 
 
