@@ -21,6 +21,7 @@ from holdfast import (
     TaskError,
     TaskExecution,
     TaskResult,
+    TransientError,
     Workflow,
     WorkflowDefinitionError,
     WorkflowStatus,
@@ -305,6 +306,43 @@ def test_a_model_whose_task_must_not_be_repeated_may_have_no_retry_policy(flows:
     one = StageExecution.create("send", "send", "send", tasks=tasks)
     with pytest.raises(WorkflowDefinitionError, match="'send' is at_least_once"):
         flows.start(Workflow.create("shop", "sends", [one]))
+
+
+def test_a_model_whose_task_must_not_be_repeated_is_not_called_again_after_its_time(flows: Workflows) -> None:
+    flows.registry.register("send", lambda stage: None, effect="at_least_once")
+    tasks = [TaskExecution.create("send", "send", timeout=5, retry_timeouts=True)]
+    one = StageExecution.create("send", "send", "send", tasks=tasks)
+    with pytest.raises(WorkflowDefinitionError, match="'send' is at_least_once and is retried by retry_timeouts"):
+        flows.start(Workflow.create("shop", "sends", [one]))
+
+
+@pytest.mark.parametrize("made_as", ["function", "model"])
+@pytest.mark.parametrize(
+    ("error", "calls"),
+    [(ConnectionError("reset"), 1), (KeyError("declared"), 1), (TransientError("not begun", retry_after=60), 2)],
+)
+def test_what_must_not_be_repeated_is_tried_again_only_where_its_author_says_so(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock, made_as: str, error: Exception, calls: int
+) -> None:
+    sent: list[int] = []
+
+    def send(*_: Any) -> None:
+        sent.append(1)
+        if len(sent) == 1:
+            raise error
+
+    flows.registry.declare_transient(KeyError)
+    if made_as == "function":
+        by_function = task(name="send", effect="at_least_once")(send)
+        run = flows.start(workflow(name="sends")(lambda: by_function()))
+    else:
+        flows.registry.register("send", send, effect="at_least_once")
+        one = StageExecution.create("send", "send", "send", tasks=[TaskExecution.create("send", "send")])
+        run = flows.start(Workflow.create("shop", "sends", [one]))
+    for _ in range(3):
+        worker.run_once()
+        clock.advance(100)
+    assert (len(sent), run.status) == (calls, S.TERMINAL if calls == 1 else S.SUCCEEDED)
 
 
 def test_a_description_says_what_holds_for_each_step_and_for_the_whole(flows: Workflows) -> None:

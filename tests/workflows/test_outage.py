@@ -10,10 +10,16 @@ import pytest
 
 from holdfast.backends.memory import MemoryStore
 from holdfast.errors import StoreUnavailable
+from holdfast.machine.finalizer import FINALIZER
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
+from holdfast.testing.clock import ManualClock
 from holdfast.workflows.functions import task, workflow
+from holdfast.workflows.model import Workflow
 from holdfast.workflows.records import ITEM, WORKER
+from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task import Task
+from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.workflows import Workflows
 from tests.workflows.gates import PATIENCE_S, Gate, until
 
@@ -55,6 +61,34 @@ def shaky() -> Shaky:
 @pytest.fixture
 def flows(shaky: Shaky) -> Workflows:
     return Workflows(shaky)  # type: ignore[arg-type]  # a store in all that is used
+
+
+def test_a_task_that_must_not_be_repeated_and_was_not_called_for_want_of_the_store_is_called_when_it_is_back() -> None:
+    clock, calls = ManualClock(), list[int]()
+    shaky = Shaky(MemoryStore(clock=clock))
+    flows = Workflows(shaky, clock=clock)  # type: ignore[arg-type]  # a store in all that is used
+
+    class Send(Task):
+        effect = "at_least_once"
+
+        def execute(self, stage: StageExecution) -> None:
+            calls.append(1)
+
+        def on_cleanup(self, stage: StageExecution) -> None:
+            pass
+
+    flows.registry.register("send", Send)
+    one = StageExecution.create("send", "send", "send", tasks=[TaskExecution.create("send", "send")])
+    run = flows.start(Workflow.create("shop", "sends", [one]))
+    shaky.refuses = lambda verb, args: verb == "commit" and any(change.kind is FINALIZER for change in args[0])
+    worker = flows.worker()
+    worker.run_once()
+    shaky.refuses = lambda verb, args: False
+    assert (run.status, calls, shaky.refused["commit"] > 0) == (S.RUNNING, [], True)
+    clock.advance(10)
+    worker.run_once()
+    worker.close()
+    assert (run.status, calls) == (S.SUCCEEDED, [1])
 
 
 def test_what_a_task_has_done_while_the_store_was_away_is_written_when_it_is_back(

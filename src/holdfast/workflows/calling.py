@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.core.backoff import Jitter
 from holdfast.core.redact import redact
-from holdfast.errors import ConfigurationError, GuardRejected, TaskTimeoutError
+from holdfast.errors import ConfigurationError, GuardRejected, TaskTimeoutError, TransientError
 from holdfast.machine.children import spawn
 from holdfast.machine.jump import jump
 from holdfast.machine.retry import Retry
@@ -248,6 +248,8 @@ class Call:
 
     def _tries(self, error: Exception, judged: Judgement) -> bool:
         has_policy = self.task.retry is not None
+        if self.task.effect is Effect.AT_LEAST_ONCE:  # only where its author knows that nothing has happened yet
+            return judged.fault is Fault.TRANSIENT and isinstance(judged.decided_by, TransientError)
         if isinstance(error, TaskTimeoutError):
             return bool(getattr(self.task, "retry_timeouts", has_policy))
         if isinstance(error, ConfigurationError):

@@ -149,6 +149,7 @@ def _instances(config: MultiInstanceConfig) -> dict[str, Any]:
 def _task(task: TaskExecution, effect: Effect | None) -> dict[str, Any]:
     policy = task.retry_policy
     check_retry(task.implementing_class, effect, policy is not None and policy.to_retry().attempts != 1)
+    check_retry(task.implementing_class, effect, task.retry_timeouts, "retry_timeouts=True")
     return {
         **({} if effect is None else {"effect": effect.value}),
         "name": task.name,

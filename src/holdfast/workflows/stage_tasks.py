@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
-from holdfast.errors import TaskError
+from holdfast.errors import Conflict, StoreError, TaskError, TransientError
 from holdfast.machine.retry import Retry
 from holdfast.machine.run import Missing, StageState
 from holdfast.machine.workflow import WorkflowStatus
@@ -93,7 +93,7 @@ class StageTask:
         if self._prepare is not None and self.is_async:
             return self._prepared(self._prepare)
         if self._prepare is not None:
-            self._prepare()
+            _noted(self._prepare)
         began = self._clock.monotonic()
         answer = self.task.execute(self.stage)
         return self._awaited(answer, began) if inspect.isawaitable(answer) else self._result(answer, began)
@@ -132,7 +132,7 @@ class StageTask:
         return None if given is None else as_result(given, self.name)
 
     async def _prepared(self, prepare: Callable[[], None]) -> Any:
-        await asyncio.to_thread(prepare)
+        await asyncio.to_thread(_noted, prepare)
         return await self._awaited(self.task.execute(self.stage), self._clock.monotonic())
 
     async def _awaited(self, answer: Any, began: float) -> Any:
@@ -164,6 +164,13 @@ def read_shown(store: Store, run: Run, ref: str) -> StageExecution:
             return shown(run, run.stage(ref))
         except Missing as missing:
             run.read(store, missing.refs)
+
+
+def _noted(prepare: Callable[[], None]) -> None:
+    try:
+        prepare()
+    except (StoreError, Conflict) as error:
+        raise TransientError(f"it was not called: what is to be done after it was not stored: {error}") from error
 
 
 def _asked_again(verify: Sequence[Any]) -> Retry:
