@@ -230,6 +230,11 @@ def test_a_transactional_task_is_refused_where_there_is_no_database(flows: Workf
     with Holdfast("memory://", telemetry=Hub(), background=False) as hold:
         with pytest.raises(WorkflowDefinitionError, match="SQL database"):
             hold.workflows.start(booking, 1)
+        hold.workflows.registry.register("book", lambda stage: None, effect="transactional")
+        one = StageExecution.create("book", "book", "book", tasks=[TaskExecution.create("book", "book")])
+        with pytest.raises(WorkflowDefinitionError, match=r"'book' is transactional.*SQL database") as caught:
+            hold.workflows.start(Workflow.create("shop", "books", [one]))
+        assert caught.value.code == "no_transactions"
 
 
 @pytest.mark.parametrize("effect", [None, "pure", "idempotent", "transactional"])

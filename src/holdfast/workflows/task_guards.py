@@ -42,12 +42,7 @@ class TaskGuards:
 
         Raises WorkflowDefinitionError.
         """
-        if task.effect is Effect.TRANSACTIONAL:
-            try:
-                self.sessions()
-            except ConfigurationError as error:
-                story = f"task {task.name!r} is transactional: {error}"
-                raise WorkflowDefinitionError("no_transactions", story, (task.name,)) from error
+        self.check_effect(task.name, task.effect)
         guard = None if task.guard is None else self._found(task.guard)
         if guard is None:
             return
@@ -55,6 +50,15 @@ class TaskGuards:
         domain = getattr(guard, "domain", None)
         if self._letters is not None and domain is not None:
             self._letters.register_route(FUNCTION, WorkflowRoute(lambda: self._workflows, guard), domain)
+
+    def check_effect(self, task: str, effect: Effect | None) -> None:
+        """Raises WorkflowDefinitionError for a task that is to write in a transaction where there is none."""
+        if effect is Effect.TRANSACTIONAL:
+            try:
+                self.sessions()
+            except ConfigurationError as error:
+                story = f"task {task!r} is transactional: {error}"
+                raise WorkflowDefinitionError("no_transactions", story, (task,)) from error
 
     def recovering_domain(self, troubles: Sequence[Trouble]) -> str | None:
         """The domain of the guard behind a failure, if all that a retry would repeat may be repeated unasked."""

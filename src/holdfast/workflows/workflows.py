@@ -381,6 +381,8 @@ class Workflows(Operating):
         workflow.validate(tasks=known if self.has_work else None)
         if self.has_work:
             _check_verifiers(workflow, known)
+        for type in dict.fromkeys(task.implementing_class for stage in workflow.stages for task in stage.tasks):
+            self._guards.check_effect(type, self.registry.effect_of(type))
         about: dict[str, Any] = {"trigger": workflow.trigger.to_document(), "origin": workflow.origin}
         about |= {CONFIG_OF: self.drifting.remember(), **_origin()}
         if workflow.config_version is not None:
