@@ -386,6 +386,22 @@ def test_a_description_says_what_holds_for_each_step_and_for_the_whole(flows: Wo
     assert to_json(told.to_document())
 
 
+@pytest.mark.parametrize("made_as", ["function", "model"])
+def test_to_look_at_keys_and_types_takes_nothing_from_what_a_workflow_guarantees(
+    flows: Workflows, made_as: str
+) -> None:
+    asked = {"required_keys": ["paid"], "type_checks": {"paid": "bool"}}
+    if made_as == "function":
+        pay = task(name="pay", effect="idempotent", verify=asked)(lambda: {"paid": True})
+        told = flows.describe(workflow(name="pays")(lambda: pay()))
+    else:
+        flows.registry.register("pay", lambda stage: {"paid": True}, effect="idempotent")
+        tasks = [TaskExecution.create("pay", "pay")]
+        one = StageExecution.create("pay", "pay", "pay", tasks=tasks, verification=asked)
+        told = flows.describe(Workflow.create("shop", "pays", [one]))
+    assert ([one.effect for one in told.steps], told.effect) == ([Effect.IDEMPOTENT, Effect.PURE], Effect.IDEMPOTENT)
+
+
 def test_a_body_that_looks_at_its_input_needs_an_example_to_be_described(flows: Workflows) -> None:
     @workflow
     def branching(order: dict[str, Any]) -> Any:

@@ -162,5 +162,6 @@ def _task(task: TaskExecution, effect: Effect | None) -> dict[str, Any]:
 
 def _check(task: TaskExecution, asked: Verification) -> dict[str, Any]:
     """A task that verifies. Only a function is asked again."""
-    again = None if task.implementing_class == CHECK else [asked.max_retries, asked.retry_delay]
-    return {"name": task.name, "type": task.implementing_class, "verify": again}
+    if task.implementing_class == CHECK:
+        return {"effect": Effect.PURE.value, "name": task.name, "type": CHECK, "verify": None}
+    return {"name": task.name, "type": task.implementing_class, "verify": [asked.max_retries, asked.retry_delay]}
