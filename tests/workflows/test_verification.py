@@ -51,6 +51,21 @@ def test_keys_and_types_are_checked_after_success(
     assert ended.facts["error"] == f"VerificationError: {story}"
 
 
+def test_a_failure_that_is_passed_over_is_no_success_to_be_verified(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    asked: list[str] = []
+    flows.verifier(lambda stage: asked.append(stage.ref_id), "look")
+    journal.answers["a"] = [TaskResult.failed_continue("no receipt")]
+    verification = {"required_keys": ["receipt"], "function": "look"}
+    run = start(flows, stage("a", verification=verification), stage("b", "a"))
+    worker.run_once()
+    assert (run.status, journal.ran, asked) == (S.SUCCEEDED, ["a", "b"], [])
+    found = flows.workflow(run.id).stage("a")
+    assert found.status is S.FAILED_CONTINUE
+    assert [one.status for one in found.tasks] == [S.FAILED_CONTINUE, S.SKIPPED, S.SKIPPED]
+
+
 @pytest.mark.parametrize("is_async", [True, False])
 def test_a_function_is_asked_again_as_often_and_as_late_as_it_says(
     flows: Workflows, worker: WorkflowWorker, journal: Journal, clock: ManualClock, is_async: bool
