@@ -26,7 +26,8 @@ A *condition* is the system working as designed and saying no; it has no suffix.
     ├── WorkflowError            a workflow, or a task of one
     │   ├── TransientError       worth another try: retry_after, context_update
     │   │   ├── ConcurrencyError   somebody else changed the stage first: expected and found
-    │   │   └── BulkheadFullError  no slot for the task's type, and no room to wait for one
+    │   │   ├── BulkheadFullError  no slot for the task's type, and no room to wait for one
+    │   │   └── CircuitOpenError   the circuit of the task's type is open
     │   ├── PermanentError       no retry can mend it
     │   ├── TaskError            a task did not do what it should
     │   │   ├── TaskTimeoutError   also a TimeoutError; it took too long
@@ -251,6 +252,10 @@ class ConcurrencyError(TransientError):
 
 class BulkheadFullError(TransientError):
     """Every slot of a task's type is taken, and so is every place to wait for one."""
+
+
+class CircuitOpenError(TransientError):
+    """The circuit of a task's type is open: `retry_after` is what is left of its cooldown."""
 
 
 class PermanentError(WorkflowError):

@@ -10,13 +10,15 @@ from typing import Any, Final
 import pytest
 
 from holdfast.backends.memory import MemoryStore
-from holdfast.errors import Conflict, TaskError, TransientError, WorkflowNotFoundError
+from holdfast.errors import BulkheadFullError, Conflict, TaskError, TransientError, WorkflowNotFoundError
 from holdfast.machine.breaker import Breaker
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Change, Store, Swap
 from holdfast.store.query import equal
 from holdfast.store.record import evolve
 from holdfast.testing import ManualClock, WorkflowTestKit, trip
+from holdfast.workflows.bulkheads import TaskBulkheadManager, execute_with_resilience
+from holdfast.workflows.circuits import WorkflowCircuitFactory
 from holdfast.workflows.config import BulkheadConfig, ResilienceConfig
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.handle import WorkflowRun
@@ -72,7 +74,7 @@ TRAPS: Final = {
     15: ("figures that are missing", "workflows/test_bulkheads.py",
          "test_the_figures_have_every_listed_type_and_the_default"),
     16: ("a refusal that costs an attempt", "workflows/test_traps.py",
-         "test_a_refusal_costs_no_attempt"),
+         "test_a_refusal_costs_no_attempt", "test_a_refusal_that_a_task_meets_inside_costs_no_attempt_either"),
     17: ("retry_after is not read", "workflows/test_functions.py",
          "test_a_transient_error_is_tried_again_after_its_own_time"),
     18: ("errors judged by their names", "workflows/test_task.py", "test_no_word_in_a_name_counts"),
@@ -157,6 +159,33 @@ def test_a_refusal_costs_no_attempt() -> None:
         kit.finish(run)
         assert kit.log(run).count("task_parked charge") == 12
     assert attempts == [1]
+
+
+@pytest.mark.parametrize("by", ["bulkhead", "circuit"])
+def test_a_refusal_that_a_task_meets_inside_costs_no_attempt_either(by: str) -> None:
+    calls: list[tuple[int, int]] = []
+    with WorkflowTestKit() as kit, TaskBulkheadManager(ResilienceConfig(), clock=kit.clock) as manager:
+        circuits = WorkflowCircuitFactory(clock=kit.clock)
+
+        def charge(stage: StageExecution) -> None:
+            here = current_task()
+            assert here is not None
+            calls.append((here.attempt, stage.context["refusals"]))
+            if by == "bulkhead" and len(calls) <= 12:
+                raise BulkheadFullError("no slot", retry_after=60, context_update={"refusals": len(calls)})
+            circuit = circuits.get_circuit(str(len(calls)), "bank")
+            for _ in range(5 if len(calls) <= 12 else 0):
+                circuit.settle(circuit.admit(), ConnectionError("down"))
+            execute_with_resilience(manager, circuit, "bank", lambda: None, ())
+
+        kit.workflows.registry.register("charge", charge)
+        one = StageExecution.create(
+            "charge", "a", "a", tasks=[TaskExecution.create("charge", "charge")], context={"refusals": 0}
+        )
+        run = kit.start(Workflow.create("shop", "refused", [one]))
+        kit.finish(run)
+        assert kit.log(run).count("task_parked a") == 12
+    assert calls == [(1, number if by == "bulkhead" else 0) for number in range(13)]
 
 
 EVERY_TYPE: Final = {"int": 7, "float": 0.5, "yes": True, "none": None, "list": [1, "2", {"deep": [3]}], "dict": {}}

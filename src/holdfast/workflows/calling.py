@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.core.backoff import Jitter
 from holdfast.core.redact import redact
-from holdfast.errors import ConfigurationError, GuardRejected, TaskTimeoutError, TransientError
+from holdfast.errors import (
+    BulkheadFullError,
+    CircuitOpenError,
+    ConfigurationError,
+    GuardRejected,
+    TaskTimeoutError,
+    TransientError,
+)
 from holdfast.machine.children import spawn
 from holdfast.machine.jump import jump
 from holdfast.machine.retry import Retry
@@ -239,10 +246,13 @@ class Call:
             update = plain(judged.context_update or {}, "context_update")
         except Exception as worse:  # a predicate of the user's, or what is not JSON
             return self.failing(worse)
+        hint = judged.retry_after
+        if isinstance(error, BulkheadFullError | CircuitOpenError) and judged.fault is Fault.TRANSIENT:
+            # A bulkhead or a circuit that the task asks itself: what it wanted to call never ran.
+            return Settlement(item, _again(item.ref, REFUSED_S if hint is None else hint, update, error, costs=0))
         tries = self._run.stage(item.ref).tries(item.at, item.attempt)
         if not self._tries(error, judged) or (policy.attempts is not None and tries >= policy.attempts):
             return self.failing(error)
-        hint = judged.retry_after
         delay = policy.schedule.delay(tries - 1, random.random) if hint is None else float(hint)
         return Settlement(item, _again(item.ref, delay, update, error))
 

@@ -17,7 +17,14 @@ from weakref import WeakValueDictionary
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.outcome import Evidence
-from holdfast.errors import BulkheadFullError, ConcurrencyError, ConfigurationError, GuardRejected, TransientError
+from holdfast.errors import (
+    BulkheadFullError,
+    CircuitOpenError,
+    ConcurrencyError,
+    ConfigurationError,
+    GuardRejected,
+    TransientError,
+)
 from holdfast.guard.circuit import LiveCircuit
 from holdfast.machine.breaker import Breaker, CircuitState, Control
 from holdfast.machine.circuit import Permit, Refusal
@@ -36,7 +43,9 @@ T = TypeVar("T")
 Key = tuple[str, str, str]
 """The scope, its name, and the task type (empty where types share a circuit)."""
 
-NEUTRAL: Final[tuple[type[BaseException], ...]] = (FutureCancelled, BulkheadFullError, ConcurrencyError, GuardRejected)
+NEUTRAL: Final[tuple[type[BaseException], ...]] = (
+    FutureCancelled, BulkheadFullError, CircuitOpenError, ConcurrencyError, GuardRejected,
+)  # fmt: skip
 """What says nothing of the thing that was called: cancelled, no slot, a lost lease, refused before it was called."""
 
 _LOOKS: Final = 16
@@ -130,7 +139,7 @@ class WorkflowCircuit:
         cooldown = self._factory.config.circuit_cooldown_seconds
         wait = cooldown if left is None else min(left, cooldown)
         text = f"Circuit breaker open: {self.name} ({refusal.rule}); next try in {wait:.3g} s"
-        error = TransientError(text, retry_after=wait)
+        error = CircuitOpenError(text, retry_after=wait)
         error.__cause__ = refusal.cause
         return error
 
