@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from holdfast import Holdfast, workflow
+from holdfast import Holdfast, task, workflow
 from holdfast.access.rights import Role
+from holdfast.testing import ManualClock
 from holdfast.workflows.records import ITEM
 from tests.console.acts import acts
 from tests.console.holding import PASSWORD
 from tests.console.looking import in_both_shades, looked_at
 from tests.console.visiting import NARROW, Visit, comes_true, settled, sticks_out
+from tests.server.clients import holding as clocked
 from tests.server.orders import SECRET, Shop, wide
 from tests.server.running import server_of
 
@@ -333,6 +336,36 @@ def test_the_timeline_has_a_bar_for_each_call_and_each_wait(shop: Shop, visit: V
     lane.click()
     expect(page).to_have_url(f"{visit.url}/workflows/{id}?tab=timeline&stage=charge")
     expect(page.get_by_text("is tried again").first).to_be_visible()
+
+
+def test_how_long_a_stage_took_is_exact_to_the_microsecond(tmp_path: Path, browser: Browser) -> None:
+    clock = ManualClock()
+
+    @task
+    def weigh() -> None:
+        clock.advance(0.0032)
+
+    @workflow
+    def weighed() -> Any:
+        return weigh()
+
+    with clocked(tmp_path, clock) as hold:
+        clock.advance(0.0009)  # in whole milliseconds it would seem to begin at 0 and to end at 4
+        id = hold.workflows.start(weighed).id
+        worker = hold.workflows.worker()
+        worker.run_once()
+        worker.close()
+        with server_of(hold) as url:
+            visit = Visit(browser, url)
+            page = visit(f"/workflows/{id}?stage=weigh")
+            expect(page.get_by_role("definition").filter(has_text="ms")).to_have_text(["3.2 ms", "3.2 ms"])
+            expect(page.locator(".workflows-tasks .num")).to_have_text("3.2 ms")
+            expect(node(page, "weigh")).to_contain_text("3.2 ms")
+            page = visit(f"/workflows/{id}?tab=timeline")
+            lane = page.locator('[data-lane="weigh"]')
+            expect(lane.locator(".waterfall-length")).to_have_text("3.2 ms")
+            expect(lane.locator('[data-kind="run"]')).to_have_attribute("title", re.compile(r", 3\.2 ms$"))
+            visit.end()
 
 
 def test_two_hundred_stages_are_drawn_to_fit(shop: Shop, visit: Visit) -> None:

@@ -27,16 +27,22 @@ export function percent(share: number, digits = 1): string {
   return `${(share * 100).toFixed(digits)} %`;
 }
 
-/** Seconds as people say them: `340 ms`, `2.4 s`, `3 min`, `2 h 5 min`, `4 d`. */
+/** Seconds as people say them: `85 µs`, `3.2 ms`, `340 ms`, `2.4 s`, `3 min`, `2 h 5 min`, `4 d`. */
 export function duration(seconds: number): string {
   const span = Math.abs(seconds);
   if (span === 0) return "0 s";
-  if (span < 1) return `${span < 0.01 ? (span * 1000).toFixed(1) : Math.round(span * 1000)} ms`;
-  if (span < 10) return `${span.toFixed(1)} s`;
-  if (span < 60) return `${Math.round(span)} s`;
+  if (span < 0.0009995) return `${digits(span * 1e6)} µs`;
+  if (span < 0.9995) return `${digits(span * 1000)} ms`;
+  if (span < 9.95) return `${span.toFixed(1)} s`;
+  if (span < 60) return `${Math.min(59, Math.round(span))} s`;
   if (span < 3600) return `${Math.floor(span / 60)} min${span < 600 && span % 60 >= 1 ? ` ${Math.floor(span % 60)} s` : ""}`;
   if (span < 86_400) return `${Math.floor(span / 3600)} h${span % 3600 >= 60 ? ` ${Math.floor((span % 3600) / 60)} min` : ""}`;
   return `${Math.floor(span / 86_400)} d${span < 864_000 && span % 86_400 >= 3600 ? ` ${Math.floor((span % 86_400) / 3600)} h` : ""}`;
+}
+
+/** Two digits that count: `3.2`, `34`, `340`. */
+function digits(value: number): string {
+  return value < 9.95 ? value.toFixed(1) : String(Math.round(value));
 }
 
 /** `1 letter`, `2 letters`. */

@@ -13,6 +13,7 @@ import { Card, Head } from "@/parts/Card";
 import { Copy } from "@/parts/Copy";
 import { Facts } from "@/parts/Facts";
 import { Json } from "@/parts/Json";
+import { span } from "@/parts/span";
 import { Empty, Loaded } from "@/parts/States";
 import { type Column, Table } from "@/parts/Table";
 import { Text } from "@/parts/Text";
@@ -43,7 +44,7 @@ const WORDS: Readonly<Record<Word, { readonly title: string; readonly body: stri
 const ATTEMPTS: readonly Column<Attempt>[] = [
   { title: "#", cell: (one) => one.number, width: "44px", right: true, label: "Number" },
   { title: "Begun", cell: (one) => <Time at={one.started_at} />, width: "110px" },
-  { title: "Took", cell: (one) => (one.finished_at === null ? "runs" : duration((Date.parse(one.finished_at) - Date.parse(one.started_at)) / 1000)), width: "80px", right: true, optional: true },
+  { title: "Took", cell: (one) => (one.finished_at === null ? "runs" : duration(span(one.started_at, one.finished_at))), width: "80px", right: true, optional: true },
   { title: "Outcome", cell: (one) => <Status state={one.outcome ?? "running"} />, width: "120px" },
   { title: "By", cell: (one) => <Text value={one.trigger.replaceAll("_", " ")} most={40} />, width: "150px", optional: true },
   { title: "What it says", cell: (one) => <Text value={[one.error_type, one.note].filter(Boolean).join(": ")} most={240} /> },

@@ -13,6 +13,7 @@ import { Button } from "@/parts/Button";
 import { Card, Head } from "@/parts/Card";
 import { Facts } from "@/parts/Facts";
 import { Json } from "@/parts/Json";
+import { span } from "@/parts/span";
 import { Loaded } from "@/parts/States";
 import { Text } from "@/parts/Text";
 import { Time } from "@/parts/Time";
@@ -196,7 +197,7 @@ function Line({ entry }: { entry: Shown }) {
       {entry.history.map((made) => (
         <Moment key={`${made.number} ${made.finished_at}`} at={made.finished_at} tone={toneOf(made.outcome)}>
           <strong>Call {made.number}</strong> <Status state={made.outcome} /> {made.error && <Text value={made.error} most={120} />}
-          {made.started_at && <span className="muted">took {duration((Date.parse(made.finished_at) - Date.parse(made.started_at)) / 1000)}</span>}
+          {made.started_at && <span className="muted">took {duration(span(made.started_at, made.finished_at))}</span>}
         </Moment>
       ))}
       {entry.status === "succeeded" && !entry.history.some((made) => made.outcome === "succeeded") && (

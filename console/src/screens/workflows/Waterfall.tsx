@@ -3,6 +3,7 @@ import { useState } from "react";
 import { type Answer, api } from "@/api/client";
 import { Button } from "@/parts/Button";
 import { Card } from "@/parts/Card";
+import { micros, span } from "@/parts/span";
 import { Empty, Loaded } from "@/parts/States";
 import { cut, duration, plural, seen } from "@/parts/text";
 import { toneOf, wordsOf } from "@/parts/tones";
@@ -41,16 +42,16 @@ function Lanes({ timeline, chosen, choose }: { timeline: Timeline; chosen: strin
   const [most, setMost] = useState(AT_ONCE);
   const { lanes } = timeline;
   if (!lanes.length) return <Empty title="Nothing has begun" icon="clock">A bar appears for each stage once its first task can be called.</Empty>;
-  const now = Date.parse(timeline.now);
-  const first = lanes.reduce((least, lane) => Math.min(least, Date.parse(lane.start)), Infinity);
-  const last = lanes.reduce((latest, lane) => Math.max(latest, ...lane.bars.map((bar) => endOf(bar, now)), lane.end ? Date.parse(lane.end) : now), first + 1);
-  const span = last - first;
+  const now = micros(timeline.now);
+  const first = lanes.reduce((least, lane) => Math.min(least, micros(lane.start)), Infinity);
+  const last = lanes.reduce((latest, lane) => Math.max(latest, ...lane.bars.map((bar) => endOf(bar, now)), lane.end ? micros(lane.end) : now), first + 1);
+  const whole = last - first;
   return (
     <div className="workflows-waterfall" role="group" aria-label="Stages over time">
       <div className="waterfall-axis" aria-hidden="true">
         {Array.from({ length: TICKS + 1 }, (_, at) => (
           <span key={at} style={{ left: `${(100 * at) / TICKS}%` }}>
-            {at === 0 ? "0" : duration((span * at) / TICKS / 1000)}
+            {at === 0 ? "0" : duration((whole * at) / TICKS / 1e6)}
           </span>
         ))}
       </div>
@@ -71,7 +72,7 @@ function Lanes({ timeline, chosen, choose }: { timeline: Timeline; chosen: strin
               <span
                 key={at}
                 className={`waterfall-bar is-${toneOfBar(bar, lane)}`}
-                style={{ left: `${(100 * (Date.parse(bar.start) - first)) / span}%`, width: `${(100 * Math.max(0, endOf(bar, now) - Date.parse(bar.start))) / span}%` }}
+                style={{ left: `${(100 * (micros(bar.start) - first)) / whole}%`, width: `${(100 * Math.max(0, endOf(bar, now) - micros(bar.start))) / whole}%` }}
                 title={words(bar, now)}
                 data-kind={bar.kind}
                 data-outcome={bar.outcome}
@@ -79,7 +80,7 @@ function Lanes({ timeline, chosen, choose }: { timeline: Timeline; chosen: strin
             ))}
           </span>
           <span className="unseen">{told(lane)}</span>
-          <span className="waterfall-length num">{duration(Math.max(0, (lane.end ? Date.parse(lane.end) : now) - Date.parse(lane.start)) / 1000)}</span>
+          <span className="waterfall-length num">{duration(span(lane.start, lane.end ?? timeline.now))}</span>
         </button>
       ))}
       {lanes.length > most && (
@@ -102,7 +103,7 @@ function Key({ tone, text }: { tone: string; text: string }) {
 }
 
 function endOf(bar: Bar, now: number): number {
-  return bar.end ? Date.parse(bar.end) : Math.max(now, Date.parse(bar.start));
+  return bar.end ? micros(bar.end) : Math.max(now, micros(bar.start));
 }
 
 function toneOfBar(bar: Bar, lane: Lane): string {
@@ -112,7 +113,7 @@ function toneOfBar(bar: Bar, lane: Lane): string {
 }
 
 function words(bar: Bar, now: number): string {
-  const length = duration(Math.max(0, endOf(bar, now) - Date.parse(bar.start)) / 1000);
+  const length = duration(Math.max(0, endOf(bar, now) - micros(bar.start)) / 1e6);
   const what = bar.kind === "wait" ? `waits${bar.note ? ` (${bar.note})` : ""}` : `task ${bar.task + 1}, attempt ${bar.attempt}: ${bar.outcome || "under way"}${bar.note ? `, ${bar.note}` : ""}`;
   return cut(seen(`${what}, ${length}`), 500);
 }

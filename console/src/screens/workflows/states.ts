@@ -1,5 +1,6 @@
 import type { Answer } from "@/api/client";
 import type { Option } from "@/parts/Filters";
+import { micros } from "@/parts/span";
 import { duration } from "@/parts/text";
 import { type Tone, toneOf, wordsOf } from "@/parts/tones";
 
@@ -36,8 +37,8 @@ export function tone(status: string): Tone {
 /** How long it took, or has taken by now; nothing before it has begun. */
 export function took(start: string | null | undefined, end: string | null | undefined, status: string, now: number): string {
   if (!start) return "";
-  const until = end ? Date.parse(end) : hasEnded(status) ? undefined : now;
-  return until === undefined ? "" : duration(Math.max(0, until - Date.parse(start)) / 1000);
+  const until = end ? micros(end) : hasEnded(status) ? undefined : now * 1000;
+  return until === undefined ? "" : duration(Math.max(0, until - micros(start)) / 1e6);
 }
 
 /** Counts of the statuses that there are, and the others without. */
