@@ -95,7 +95,11 @@ def test_errors_that_are_the_same_but_for_their_numbers_are_one(
 def test_retention_says_how_full_it_is(run: Run, answer: Answer, filed: Filed, where: list[str]) -> None:
     filed()
     assert answer("letters", "retention", *where)["active"] == 1
-    assert lines(run("letters", "retention", *where))[0].split()[:2] == ["active", "1"]
+    shown = lines(run("letters", "retention", *where))
+    assert shown[0].split()[:2] == ["active", "1"]
+    assert [line.split(maxsplit=2)[2] for line in shown if line.startswith(("archived after", "deleted after"))] == [
+        "30 days, from when they were resolved", "90 days, from when they were resolved",
+    ]  # fmt: skip
 
 
 def test_on_a_store_without_a_trail_it_is_done_and_logged(

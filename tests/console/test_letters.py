@@ -251,6 +251,7 @@ def test_retention_is_shown(hold: Holdfast, visit: Visit) -> None:
     file(hold, 2)
     page = visit("/letters?tab=retention")
     expect(page.get_by_text("30 days after they were resolved")).to_be_visible()
+    expect(page.get_by_text("90 days after they were resolved")).to_be_visible()
     expect(page.get_by_text("Active letters", exact=True)).to_be_visible()
 
 

@@ -66,8 +66,8 @@ def retention(session: Session, as_json: bool) -> None:
     facts([
         ("active", f"{found['active']:,} of {found['capacity']:,}"),
         ("when full", found["overflow"]),
-        ("archived after", f"{found['archive_after_days']} days"),
-        ("deleted after", f"{found['purge_after_days']} days more"),
+        ("archived after", f"{found['archive_after_days']} days, from when they were resolved"),
+        ("deleted after", f"{found['purge_after_days']} days, from when they were resolved"),
         ("stale after", f"{found['stale_after_minutes']} minutes"),
         ("resolved, older than 30 days", str(found["resolved_older_than_30_days"])),
         ("archived, older than 90 days", str(found["archived_older_than_90_days"])),

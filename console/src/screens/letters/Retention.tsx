@@ -31,7 +31,7 @@ export function Retention() {
             <Facts
               facts={[
                 ["Archived", `${plural(found.archive_after_days, "day")} after they were resolved`],
-                ["Deleted", `${plural(found.purge_after_days, "day")} after that`],
+                ["Deleted", `${plural(found.purge_after_days, "day")} after they were resolved, if they are archived`],
                 ["A silent replay is taken back", `after ${plural(found.stale_after_minutes, "minute")}`],
                 ["When it is full", OVERFLOWS[found.overflow] ?? found.overflow],
                 ["Outside of the store", found.spooled ? "a spool file holds failures that are not in the store yet; a worker takes them in" : "nothing is spooled"],
