@@ -31,6 +31,9 @@ def test_archiving_takes_what_was_resolved_long_ago(run: Run, answer: Answer, fi
     id = filed()
     hold.letters.mark_as_resolved(id, "manual")
     assert answer("letters", "archive") == {"archived": 0}
+    assert answer("letters", "archive", "--dry-run") == {"matched": 0, "archived": 0}
+    assert run("letters", "archive", "--older-than", "0", "--dry-run").stdout == "1 letter would be archived\n"
+    assert hold.letters.get_by_id(id).status == "resolved"  # type: ignore[union-attr]
     assert run("letters", "archive", "--older-than", "0").stdout == "archived 1 letter\n"
     assert hold.letters.get_by_id(id).status == "archived"  # type: ignore[union-attr]
 

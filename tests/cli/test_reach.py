@@ -86,6 +86,7 @@ REACHED: Final[dict[str, str]] = {
     "POST /letters/{id}/delete": f"letters delete {{letter}} {WHY} --yes",
     "POST /letters/domains/pause": f"letters pause payments {WHY}",
     "POST /letters/domains/resume": "letters resume payments",
+    "GET /letters/archive/preview": "letters archive --older-than 0 --dry-run",
     "POST /letters/archive": "letters archive --older-than 0",
     "GET /letters/purge/preview": "letters purge --older-than 0",
     "POST /letters/purge": "letters purge --older-than 0 --yes",

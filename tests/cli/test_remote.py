@@ -166,6 +166,8 @@ def test_old_letters_are_archived_and_purged_after_a_yes(
     for id in ids:
         hold.letters.mark_as_resolved(id, "manual")
     assert answer("letters", "archive", "--url", at) == {"archived": 0}
+    would = answer("letters", "archive", "--older-than", "0", "--dry-run", "--url", at)
+    assert would == {"matched": 3, "archived": 0}
     assert run("letters", "archive", "--older-than", "0", "--url", at).stdout == "archived 3 letters\n"
     asked = run("letters", "purge", "--older-than", "0", "--url", at)
     assert asked.stdout == "3 archived letters would be deleted\n"

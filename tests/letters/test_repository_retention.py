@@ -57,8 +57,9 @@ def test_archiving_takes_what_was_resolved_strictly_longer_ago(letters: Letters,
     clock.advance(30 * DAY)
     assert letters.archive_old_resolved() == 0
     clock.advance(0.000001)
-    assert letters.archive_old_resolved(31) == 0
-    assert letters.archive_old_resolved() == 1
+    assert letters.count_resolved_older_than(31) == letters.archive_old_resolved(31) == 0
+    assert letters.count_resolved_older_than(30) == letters.archive_old_resolved() == 1
+    assert letters.count_resolved_older_than(0) == 0
     letter = read(letters, id)
     assert (letter.status, letter.resolved_at) == ("archived", resolved_at)
     assert letter.archived_at == letter.updated_at == clock.wall()

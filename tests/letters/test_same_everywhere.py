@@ -145,6 +145,7 @@ class TwoRepositories(RuleBasedStateMachine):
     def maintain(self, days: int, minutes: int, places: list[int]) -> None:
         self.ask(lambda letters, _: letters.release_stale_replaying(minutes))
         self.ask(lambda letters, _: letters.expire_overdue())
+        self.ask(lambda letters, _: letters.count_resolved_older_than(days))
         self.ask(lambda letters, _: letters.archive_old_resolved(days))
         self.ask(lambda letters, _: letters.count_archived_older_than(days))
         self.ask(lambda letters, ids: letters.purge_archived(ids=[_at(ids, at) for at in places]))

@@ -42,6 +42,8 @@ def test_resolved_letters_are_archived_some_at_a_time(hold: Holdfast, client: Te
     for id in file(hold, 3):
         hold.letters.mark_as_resolved(id, "manual")
     assert client.post("letters/archive", json={}).json() == {"archived": 0, "more": False}
+    assert client.get("letters/archive/preview").json() == {"matched": 0}
+    assert client.get("letters/archive/preview", params={"older_than_days": 0}).json() == {"matched": 3}
     body = {"older_than_days": 0, **WHY}
     assert client.post("letters/archive", json=body).json() == {"archived": 2, "more": True}
     assert client.post("letters/archive", json=body).json() == {"archived": 1, "more": False}

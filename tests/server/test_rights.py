@@ -77,6 +77,7 @@ NEEDS: Final[dict[str, str]] = {
     "GET /letters/fingerprints": "letters:read",
     "GET /letters/domains": "letters:read",
     "GET /letters/{id}": "letters:read",
+    "GET /letters/archive/preview": "letters:read",
     "GET /letters/purge/preview": "letters:read",
     "POST /letters/archive": "letters:operate",
     "POST /letters/purge": "letters:admin",

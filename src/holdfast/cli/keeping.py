@@ -30,11 +30,19 @@ _SUMMARIES: Final = (
     help="Resolved longer ago than this.",
 )  # fmt: skip
 @server_reason_option
+@dry_run_option
 @json_option
 @store_options
 @pass_session
-def archive(session: Session, days: int, reason: str, as_json: bool) -> None:
+def archive(session: Session, days: int, reason: str, dry_run: bool, as_json: bool) -> None:
     """Archive letters that were resolved long ago. They stay readable until they are purged."""
+    if dry_run:
+        number = session.letters.count_resolved_older_than(days)
+        if as_json:
+            document({"matched": number, "archived": 0})
+        else:
+            say(f"{counted(number)} would be archived")
+        return
     archived = session.letters.archive_old_resolved(days)
     if as_json:
         document({"archived": archived})

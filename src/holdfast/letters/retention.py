@@ -32,6 +32,10 @@ class Retention(Finding):
         now = self._now()
         return self._sweep(_aged(RESOLVED, now, older_than_days), archived(now), "aged_at", limit)
 
+    def count_resolved_older_than(self, older_than_days: int) -> int:
+        """How many letters `archive_old_resolved` of that age would archive."""
+        return self._count(_aged(RESOLVED, self._now(), older_than_days))
+
     def purge_archived(
         self, ids: list[str] | None = None, older_than_days: int | None = None, *, limit: int | None = None
     ) -> int:

@@ -46,6 +46,7 @@ class AsyncFailedOperationRepository(Hopping[FailedOperationRepository]):
 
     expire_overdue = hop(FailedOperationRepository.expire_overdue)
     archive_old_resolved = hop(FailedOperationRepository.archive_old_resolved)
+    count_resolved_older_than = hop(FailedOperationRepository.count_resolved_older_than)
     purge_archived = hop(FailedOperationRepository.purge_archived)
     count_archived_older_than = hop(FailedOperationRepository.count_archived_older_than)
     get_cleanup_stats = hop(FailedOperationRepository.get_cleanup_stats)

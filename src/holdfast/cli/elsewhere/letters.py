@@ -79,6 +79,9 @@ class RemoteLetters(Part):
             archived, more = archived + done["archived"], done["more"]
         return archived
 
+    def count_resolved_older_than(self, older_than_days: int) -> int:
+        return int(self._remote.get("/letters/archive/preview", older_than_days=older_than_days)["matched"])
+
     def count_archived_older_than(self, older_than_days: int) -> int:
         return int(self._remote.get("/letters/purge/preview", older_than_days=older_than_days)["matched"])
 

@@ -40,6 +40,12 @@ class PurgeLetters(Agreed):
     older_than_days: Days | None = None
 
 
+@routes.reads("/archive/preview", response_model=Matching)
+def preview_archive(asked: Asking, older_than_days: Annotated[Days, Query()] = 30) -> Any:
+    """How many letters would be archived that were resolved longer ago than so many days."""
+    return {"matched": asked.hold.letters.count_resolved_older_than(older_than_days)}
+
+
 @routes.reads("/purge/preview", response_model=Matching)
 def preview_purge(asked: Asking, older_than_days: Annotated[Days, Query()]) -> Any:
     """How many archived letters were resolved longer ago than so many days; 0 counts all of them."""
