@@ -10,11 +10,6 @@ from tests.console.acts import named, offered, sendable, unread
 
 NOT_ON_A_SCREEN: Final = {
     "POST /circuit-breakers/{id}/reset",  # one endpoint under its older name; the screen resets it within its pool
-    # Workers do these by themselves, by age; by hand they are for the command line, with a preview and a count.
-    "POST /letters/archive",
-    "POST /letters/purge",
-    "POST /outbox/prune",
-    "POST /workflows/prune",
 }
 
 

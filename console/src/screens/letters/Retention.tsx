@@ -1,7 +1,11 @@
 import { useQuery } from "@tanstack/react-query";
 import { api } from "@/api/client";
+import { useMay } from "@/api/session";
+import { useUrl } from "@/app/url";
+import { Button } from "@/parts/Button";
 import { Card, Figure } from "@/parts/Card";
 import { Facts } from "@/parts/Facts";
+import { Old } from "@/parts/Old";
 import { Meter } from "@/parts/Spark";
 import { Loaded } from "@/parts/States";
 import { plural, short } from "@/parts/text";
@@ -39,8 +43,75 @@ export function Retention() {
             />
             <p className="hint">Workers see to it every few minutes. Change it with Schedule(…) and Capacity(…).</p>
           </Card>
+          <ByHand archiveAfter={found.archive_after_days} purgeAfter={found.purge_after_days} />
         </div>
       )}
     </Loaded>
+  );
+}
+
+/** The same before workers get to it, or of another age. */
+function ByHand({ archiveAfter, purgeAfter }: { archiveAfter: number; purgeAfter: number }) {
+  const url = useUrl();
+  const mayArchive = useMay("letters:operate");
+  const mayPurge = useMay("letters:admin");
+  const old = url.get("old");
+  const close = () => url.set({ old: null }, { replace: true });
+  return (
+    <Card
+      title="By hand"
+      actions={
+        <>
+          <Button small icon="stack" why={mayArchive.why} onClick={() => url.set({ old: "archive" })}>
+            Archive resolved…
+          </Button>
+          <Button small icon="bin" look="danger" why={mayPurge.why} onClick={() => url.set({ old: "purge" })}>
+            Delete archived…
+          </Button>
+        </>
+      }
+    >
+      <p className="muted">Before workers get to it, or of another age. How many there are is shown before anything is done.</p>
+      {old === "archive" && (
+        <Old
+          title="Archive resolved letters"
+          right="letters:operate"
+          verb={["Archive", "Archived", "would be archived"]}
+          noun={["letter", "letters"]}
+          since="They were resolved"
+          days={archiveAfter}
+          forGood={false}
+          count={(older_than_days, _, signal) => api.get("/api/v1/letters/archive/preview", { query: { older_than_days }, signal })}
+          act={async ({ days, expected, reason }) => {
+            const { archived, more } = await api.post("/api/v1/letters/archive", { body: { older_than_days: days, reason } });
+            return { done: archived, left: more ? Math.max(0, expected - archived) : 0 };
+          }}
+          changes="letters"
+          close={close}
+        >
+          They stay readable until they are deleted, and are no longer among what was resolved of late.
+        </Old>
+      )}
+      {old === "purge" && (
+        <Old
+          title="Delete archived letters"
+          right="letters:admin"
+          verb={["Delete", "Deleted", "would be deleted"]}
+          noun={["letter", "letters"]}
+          since="They were resolved, or else archived,"
+          days={purgeAfter}
+          forGood
+          count={(older_than_days, _, signal) => api.get("/api/v1/letters/purge/preview", { query: { older_than_days }, signal })}
+          act={async ({ days, expected, goes_on, reason }) => {
+            const { deleted, left } = await api.post("/api/v1/letters/purge", { body: { older_than_days: days, expected, goes_on, reason } });
+            return { done: deleted, left };
+          }}
+          changes="letters"
+          close={close}
+        >
+          They are gone for good, with what was asked and what was answered. Only archived letters go; the audit trail keeps its events.
+        </Old>
+      )}
+    </Card>
   );
 }

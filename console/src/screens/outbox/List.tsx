@@ -12,6 +12,7 @@ import { type Column, Table } from "@/parts/Table";
 import { Text } from "@/parts/Text";
 import { Time } from "@/parts/Time";
 import { short } from "@/parts/text";
+import { Prune } from "@/screens/outbox/Prune";
 import { Queues } from "@/screens/outbox/Queues";
 import { RequeueMany } from "@/screens/outbox/RequeueMany";
 
@@ -57,7 +58,15 @@ export function List() {
   const named = (values: readonly string[] | undefined) => (values ?? []).map((value) => ({ value }));
   return (
     <>
-      <Head title="Outbox" actions={<RequeueMany where={where} />}>
+      <Head
+        title="Outbox"
+        actions={
+          <>
+            <RequeueMany where={where} />
+            <Prune />
+          </>
+        }
+      >
         Calls that must happen: written with the program's own rows, made by its workers until they succeed or are given up.
       </Head>
       <div className="stack">

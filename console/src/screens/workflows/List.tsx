@@ -19,6 +19,7 @@ import { Time, useNow } from "@/parts/Time";
 import { useSay } from "@/parts/Toasts";
 import { useAct } from "@/parts/useAct";
 import { Dead } from "@/screens/workflows/Dead";
+import { Prune } from "@/screens/workflows/Prune";
 import { jsonOf, type Row, statusOptions, took } from "@/screens/workflows/states";
 
 type Stranded = Answer<"/api/v1/workflows/stranded">[number];
@@ -33,7 +34,15 @@ export function List() {
   const stuck = stranded.data ?? [];
   return (
     <>
-      <Head title="Workflows" actions={<Start names={facets.data?.startable} />}>
+      <Head
+        title="Workflows"
+        actions={
+          <>
+            <Prune />
+            <Start names={facets.data?.startable} />
+          </>
+        }
+      >
         Graphs of tasks that whoever is alive carries on, step by step, after any crash.
       </Head>
       <Tabs
