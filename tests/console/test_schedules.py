@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from holdfast import Holdfast
 from tests.console.acts import acts
-from tests.console.test_workflows import confirm, press
+from tests.console.test_workflows import confirm, press, sideways
 from tests.console.visiting import NARROW, Visit, sticks_out
 from tests.server.orders import SECRET, Shop
 
@@ -90,3 +90,10 @@ def test_nothing_sticks_out_where_there_is_little_room(shop: Shop, visit: Visit)
 def test_an_unknown_schedule_is_said_to_be_none(visit: Visit) -> None:
     visit.allows(404)
     expect(visit("/schedules/nothing").get_by_text("there is no schedule 'nothing'")).to_be_visible()
+
+
+def test_every_column_of_a_narrow_window_is_in_sight(shop: Shop, visit: Visit) -> None:
+    shop.hold.workflows.schedules.add("a schedule with a long name", "greet", cron="59 23 28-31 12 *")
+    page = visit("/schedules", viewport=NARROW)
+    page.get_by_role("columnheader", name="Next").wait_for()
+    assert sideways(page) == 0

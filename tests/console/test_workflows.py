@@ -50,6 +50,11 @@ def node(page: Page, ref: str) -> Locator:
     return page.locator(f'.dag-node[data-stage="{ref}"]')
 
 
+def sideways(page: Page) -> int:
+    """By how many pixels the table is wider than its room."""
+    return int(page.locator(".table-frame").evaluate("frame => frame.scrollWidth - frame.clientWidth"))
+
+
 def said(hold: Holdfast, act: str) -> list[Any]:
     """The reasons for an act in the audit trail."""
     events = hold.audit.read("operator:local")
@@ -366,6 +371,37 @@ def test_how_long_a_stage_took_is_exact_to_the_microsecond(tmp_path: Path, brows
             expect(lane.locator(".waterfall-length")).to_have_text("3.2 ms")
             expect(lane.locator('[data-kind="run"]')).to_have_attribute("title", re.compile(r", 3\.2 ms$"))
             visit.end()
+
+
+def test_the_log_says_when_and_what_also_where_there_is_little_room(shop: Shop, visit: Visit) -> None:
+    shop.rejects = True
+    id = shop.order()
+    page = visit(f"/workflows/{id}?tab=log")
+    ended = page.get_by_role("table", name="Log").locator("tbody tr").filter(has_text="workflow ended")
+    expect(ended.locator("td").nth(3)).to_have_text(re.compile("^failed, reason .*the card is no card"))
+    expect(ended.locator("td").last).to_have_text(re.compile(r"^[\d.]+ m?s$"))
+    page = visit(f"/workflows/{id}?tab=log", viewport=NARROW)
+    ended = page.get_by_role("table", name="Log").locator("tbody tr").filter(has_text="workflow ended")
+    expect(ended.locator("td").nth(1).get_by_text("the card is no card")).to_be_visible()
+    expect(ended.locator("td").nth(3)).to_be_hidden()
+    assert sideways(page) == 0
+    page = visit(f"/workflows/{id}?tab=more", viewport=NARROW)
+    expect(page.get_by_role("tab", name="Input, guarantees")).to_be_in_viewport(ratio=0.9)
+
+
+def test_a_graph_can_be_read_on_a_phone_and_begins_where_something_is_to_be_seen(shop: Shop, visit: Visit) -> None:
+    id = shop.order()
+    page = visit(f"/workflows/{id}", viewport=NARROW)
+    waits, first = node(page, "wait_signal").locator(".dag-box"), node(page, "reserve").locator(".dag-box")
+
+    def width() -> float:
+        return float((waits.bounding_box() or {"width": 0.0})["width"])
+
+    comes_true(page, lambda: width() >= 140)
+    expect(waits).to_be_in_viewport(ratio=1)
+    page.get_by_role("button", name="Fit").click()
+    comes_true(page, lambda: 0 < width() < 90)
+    expect(first).to_be_in_viewport(ratio=1)
 
 
 def test_two_hundred_stages_are_drawn_to_fit(shop: Shop, visit: Visit) -> None:

@@ -1,5 +1,5 @@
 import "@/parts/tabs.css";
-import { type KeyboardEvent, type ReactNode, useId } from "react";
+import { type KeyboardEvent, type ReactNode, useEffect, useId, useRef } from "react";
 import { useUrl } from "@/app/url";
 
 export interface Tab {
@@ -13,6 +13,12 @@ export function Tabs({ tabs, label, param = "tab" }: { tabs: readonly Tab[]; lab
   const url = useUrl();
   const id = useId();
   const at = Math.max(0, tabs.findIndex((tab) => tab.name === url.get(param)));
+  const list = useRef<HTMLDivElement>(null);
+  // Where there is no room for all of them the row scrolls: whoever comes by an address sees which one is chosen.
+  useEffect(() => {
+    const shown = list.current?.querySelector<HTMLElement>('[aria-selected="true"]');
+    if (shown && list.current) list.current.scrollLeft = shown.offsetLeft - list.current.offsetLeft - (list.current.clientWidth - shown.offsetWidth) / 2;
+  }, [at]);
   const choose = (index: number) => url.set({ [param]: index === 0 ? null : tabs[index]?.name }, { replace: true });
   const pressed = (event: KeyboardEvent<HTMLElement>) => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
@@ -23,7 +29,7 @@ export function Tabs({ tabs, label, param = "tab" }: { tabs: readonly Tab[]; lab
   };
   return (
     <div className="tabs">
-      <div role="tablist" aria-label={label} onKeyDown={pressed}>
+      <div ref={list} role="tablist" aria-label={label} onKeyDown={pressed}>
         {tabs.map((tab, index) => (
           <button
             key={tab.name}

@@ -32,9 +32,9 @@ const OVERLAPS = [
 ] as const;
 
 const COLUMNS: readonly Column<Schedule>[] = [
-  { title: "Name", cell: (one) => <Text value={one.name} most={60} />, width: "20%" },
+  { title: "Name", cell: (one) => <Text value={one.name} most={60} /> },
   { title: "State", cell: (one) => <State schedule={one} />, width: "100px" },
-  { title: "Workflow", cell: (one) => <Text value={one.workflow} most={60} />, optional: true },
+  { title: "Workflow", cell: (one) => <Text value={one.workflow} most={60} />, width: "20%", optional: true },
   { title: "Cron", cell: (one) => <Text value={one.cron} most={40} mono />, width: "130px" },
   { title: "Zone", cell: (one) => <Text value={one.timezone} most={30} />, width: "130px", optional: true },
   { title: "Last run", cell: (one) => (one.last_run ? <Go to={to("workflows", one.last_run)}><Text value={one.last_run} most={26} mono /></Go> : null), width: "200px", optional: true },

@@ -3,7 +3,7 @@ import { Button } from "@/parts/Button";
 import { cut, seen } from "@/parts/text";
 import { useNow } from "@/parts/Time";
 import { wordsOf } from "@/parts/tones";
-import { type Graph, hasEnded, MARKS, type Past, tone, took } from "@/screens/workflows/states";
+import { type Graph, hasEnded, hasFailed, MARKS, type Past, tone, took } from "@/screens/workflows/states";
 
 const WIDTH = 196;
 const HEIGHT = 46;
@@ -13,6 +13,10 @@ const MARGIN = 16;
 const LEAST = 0.08;
 const MOST = 2.5;
 const STEP = 1.25;
+/** In a narrow frame names are to be read: then the graph begins at this scale, where the eye is wanted. */
+const NARROW = 600;
+const READABLE = 0.75;
+const DRAWN = 0.35;
 
 type Node = Graph["nodes"][number];
 type Edge = Graph["edges"][number];
@@ -27,22 +31,28 @@ interface View {
 export function Dag({ graph, past, chosen, choose }: { graph: Graph; past: Past | undefined; chosen: string | undefined; choose: (ref: string) => void }) {
   const frame = useRef<HTMLDivElement>(null);
   const [view, setView] = useState<View>({ x: 0, y: 0, scale: 1 });
-  const [moved, setMoved] = useState(false);
+  /** As it was at first, made to fit, or where somebody has moved it to. */
+  const [mode, setMode] = useState<"begun" | "fitted" | "moved">("begun");
   const size = useMemo(() => sizeOf(graph), [graph]);
   const drag = useRef<{ x: number; y: number; far: boolean } | undefined>(undefined);
 
-  const fit = useCallback(() => {
+  const wanted = chosen ?? eyeOf(graph, past);
+  const spot = graph.nodes.find((node) => node.ref === wanted)?.place;
+  const [eyeX, eyeY] = spot ? [xOf(spot.layer) + WIDTH / 2, yOf(spot.row) + HEIGHT / 2] : [0, 0];
+
+  const place = useCallback(() => {
     const box = frame.current?.getBoundingClientRect();
     if (!box?.width) return;
-    const scale = Math.max(LEAST, Math.min(box.width / size.width, box.height / size.height, 1));
-    setView({ scale, x: Math.max(0, (box.width - size.width * scale) / 2), y: Math.max(0, (box.height - size.height * scale) / 2) });
-    setMoved(false);
-  }, [size.width, size.height]);
+    const whole = Math.min(box.width / size.width, box.height / size.height, 1);
+    const isTiny = box.width < NARROW && whole < READABLE && whole > DRAWN;
+    const scale = mode === "begun" && isTiny ? READABLE : Math.max(LEAST, whole);
+    setView({ scale, x: within(box.width, size.width * scale, eyeX * scale), y: within(box.height, size.height * scale, eyeY * scale) });
+  }, [size.width, size.height, eyeX, eyeY, mode]);
   const zoom = useCallback((by: number, at?: { x: number; y: number }) => {
     const box = frame.current?.getBoundingClientRect();
     if (!box) return;
     const spot = at ?? { x: box.width / 2, y: box.height / 2 };
-    setMoved(true);
+    setMode("moved");
     setView((before) => {
       const scale = Math.max(LEAST, Math.min(MOST, before.scale * by));
       const share = scale / before.scale;
@@ -50,7 +60,9 @@ export function Dag({ graph, past, chosen, choose }: { graph: Graph; past: Past 
     });
   }, []);
 
-  useEffect(() => fit(), [fit]);
+  useEffect(() => {
+    if (mode !== "moved") place();
+  }, [place, mode]);
   useEffect(() => {
     const shown = frame.current;
     if (!shown) return;
@@ -62,13 +74,13 @@ export function Dag({ graph, past, chosen, choose }: { graph: Graph; past: Past 
       zoom(Math.exp(-event.deltaY / 300), { x: event.clientX - box.left, y: event.clientY - box.top });
     };
     shown.addEventListener("wheel", wheel, { passive: false });
-    const watch = new ResizeObserver(() => !moved && fit());
+    const watch = new ResizeObserver(() => mode !== "moved" && place());
     watch.observe(shown);
     return () => {
       shown.removeEventListener("wheel", wheel);
       watch.disconnect();
     };
-  }, [fit, zoom, moved]);
+  }, [place, zoom, mode]);
 
   const pressed = (event: KeyboardEvent) => {
     const steps: Record<string, readonly [number, number]> = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] };
@@ -76,9 +88,9 @@ export function Dag({ graph, past, chosen, choose }: { graph: Graph; past: Past 
     if (step) setView((before) => ({ ...before, x: before.x + step[0], y: before.y + step[1] }));
     else if (event.key === "+" || event.key === "=") zoom(STEP);
     else if (event.key === "-") zoom(1 / STEP);
-    else if (event.key === "0") fit();
+    else if (event.key === "0") setMode("fitted");
     else return;
-    if (step) setMoved(true);
+    if (step) setMode("moved");
     event.preventDefault();
   };
   const down = (event: PointerEvent) => {
@@ -91,14 +103,14 @@ export function Dag({ graph, past, chosen, choose }: { graph: Graph; past: Past 
     if (!from.far && Math.abs(x) + Math.abs(y) < 4) return;
     if (!from.far) event.currentTarget.setPointerCapture(event.pointerId);
     drag.current = { x: event.clientX, y: event.clientY, far: true };
-    setMoved(true);
+    setMode("moved");
     setView((before) => ({ ...before, x: before.x + x, y: before.y + y }));
   };
   const up = () => {
     drag.current = undefined;
   };
 
-  const near = view.scale > 0.35;
+  const near = view.scale > DRAWN;
   return (
     <div className="workflows-dag">
       <div className="row workflows-dag-tools">
@@ -106,7 +118,7 @@ export function Dag({ graph, past, chosen, choose }: { graph: Graph; past: Past 
         <Button small aria-label="Smaller" title="Smaller (-)" onClick={() => zoom(1 / STEP)}>
           −
         </Button>
-        <Button small title="Fit (0)" onClick={fit}>
+        <Button small title="Fit (0)" onClick={() => setMode("fitted")}>
           Fit
         </Button>
       </div>
@@ -134,7 +146,7 @@ export function Dag({ graph, past, chosen, choose }: { graph: Graph; past: Past 
               <path key={index} className={`dag-edge is-${past ? "open" : edge.state}${edge.owner ? " is-part" : ""}`} d={pathOf(edge)} markerEnd="url(#workflows-tip)" />
             ))}
             {graph.nodes.map((node) => (
-              <Box key={node.ref} node={node} status={past ? (past.stages[node.ref]?.status ?? "NOT_STARTED") : node.status} isPast={past !== undefined} near={near} chosen={node.ref === chosen} choose={choose} />
+              <Box key={node.ref} node={node} status={stateOf(node, past)} isPast={past !== undefined} near={near} chosen={node.ref === chosen} choose={choose} />
             ))}
           </g>
         </svg>
@@ -189,6 +201,22 @@ function Length({ node }: { node: Node }) {
   const length = took(node.start_time, node.end_time, node.status, now);
   const tries = node.attempts > 1 ? ` · try ${node.attempts}` : "";
   return <>{length ? ` · ${length}${tries}` : tries}</>;
+}
+
+function stateOf(node: Node, past: Past | undefined): string {
+  return past ? (past.stages[node.ref]?.status ?? "NOT_STARTED") : node.status;
+}
+
+/** Where it begins, so that the middle of interest is in sight: in the middle, as far as there is something on both sides. */
+function within(room: number, length: number, middle: number): number {
+  return length <= room ? (room - length) / 2 : Math.min(0, Math.max(room - length, room / 2 - middle));
+}
+
+/** The stage that somebody is here for: what failed, else what goes on or waits, else the first. */
+function eyeOf(graph: Graph, past: Past | undefined): string | undefined {
+  const states = graph.nodes.map((node) => ({ ref: node.ref, state: stateOf(node, past) }));
+  const found = states.find((one) => hasFailed(one.state)) ?? states.find((one) => one.state !== "NOT_STARTED" && !hasEnded(one.state));
+  return (found ?? states[0])?.ref;
 }
 
 function sizeOf(graph: Graph): { width: number; height: number } {

@@ -1,31 +1,52 @@
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
+import { useEffect, useMemo, useState } from "react";
 import { api } from "@/api/client";
 import { useUrl } from "@/app/url";
 import { Status } from "@/parts/Badge";
 import { Button } from "@/parts/Button";
 import { Card } from "@/parts/Card";
 import { Pager } from "@/parts/Pager";
+import { span } from "@/parts/span";
 import { Empty, Loaded } from "@/parts/States";
 import { type Column, Table } from "@/parts/Table";
 import { Text } from "@/parts/Text";
+import { duration } from "@/parts/text";
 import { Time } from "@/parts/Time";
+import { wordsOf } from "@/parts/tones";
 import { type LogItem, type Past, type Workflow } from "@/screens/workflows/states";
 
 const AT_ONCE = 200;
 const SETTLES_MS = 150;
 
-const COLUMNS: readonly Column<LogItem>[] = [
-  { title: "No.", cell: (one) => one.seq, width: "60px", right: true },
-  { title: "What", cell: (one) => one.type.replaceAll("_", " "), width: "160px" },
-  { title: "Stage", cell: (one) => (one.stage ? <Text value={one.stage} most={60} /> : null), width: "20%" },
-  { title: "Facts", cell: (one) => <Text value={said(one)} most={300} />, optional: true },
-  { title: "At", cell: (one) => <Time at={one.at} absolute />, width: "180px", right: true },
-];
+function columnsOf(began: string): readonly Column<LogItem>[] {
+  return [
+    { title: "No.", cell: (one) => one.seq, width: "60px", right: true },
+    {
+      title: "What",
+      cell: (one) => (
+        <>
+          {one.type.replaceAll("_", " ")}
+          {said(one) && (
+            <span className="workflows-log-facts muted">
+              <Text value={said(one)} most={300} />
+            </span>
+          )}
+        </>
+      ),
+      width: "160px",
+    },
+    { title: "Stage", cell: (one) => (one.stage ? <Text value={one.stage} most={60} /> : null), width: "18%" },
+    { title: "Facts", cell: (one) => (said(one) ? <Text value={said(one)} most={300} /> : null), optional: true },
+    { title: "At", cell: (one) => <Time at={one.at} absolute />, width: "170px", right: true, optional: true },
+    { title: "After", cell: (one) => duration(span(began, one.at)), width: "100px", right: true },
+  ];
+}
 
 /** Everything that happened, in the order in which it did. */
-export function Log({ id, at }: { id: string; at: number | undefined }) {
+export function Log({ workflow, at }: { workflow: Workflow; at: number | undefined }) {
   const url = useUrl();
+  const { id, created_at: began } = workflow;
+  const columns = useMemo(() => columnsOf(began), [began]);
   const query = { after: Number(url.get("after") ?? 0) || 0, limit: AT_ONCE };
   const log = useQuery({
     queryKey: ["workflows", id, "log", query],
@@ -33,13 +54,13 @@ export function Log({ id, at }: { id: string; at: number | undefined }) {
     placeholderData: (before) => before,
   });
   return (
-    <div className="stack">
+    <div className="stack workflows-log">
       <Card title="Log" flush>
         <Loaded query={log}>
           {(page) => (
             <Table
               label="Log"
-              columns={COLUMNS}
+              columns={columns}
               rows={page.items.filter((one) => at === undefined || one.seq <= at).map((one, index) => ({ ...one, index }))}
               id={(one) => `${one.seq} ${(one as LogItem & { index: number }).index}`}
               empty={<Empty title="Nothing by then">The log is empty up to here.</Empty>}
@@ -99,5 +120,5 @@ export function momentOf(text: string | undefined, last: number): number | undef
 
 function said(one: LogItem): string {
   const facts = Object.entries(one.facts).filter(([, value]) => value !== null && value !== "" && !(Array.isArray(value) && !value.length));
-  return facts.map(([name, value]) => (name === "status" ? String(value) : `${name} ${typeof value === "object" ? JSON.stringify(value) : String(value)}`)).join(", ");
+  return facts.map(([name, value]) => (name === "status" ? wordsOf(String(value)) : `${name} ${typeof value === "object" ? JSON.stringify(value) : String(value)}`)).join(", ");
 }

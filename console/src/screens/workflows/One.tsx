@@ -80,7 +80,7 @@ function Shown({ workflow }: { workflow: Workflow }) {
                 body: () => (
                   <div className="stack">
                     <Moments workflow={workflow} past={then} />
-                    <Log id={workflow.id} at={seq} />
+                    <Log workflow={workflow} at={seq} />
                   </div>
                 ),
               },
