@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
+from holdfast import TransientError, current_task, task, wait_signal, workflow
 from holdfast.app import Holdfast
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.root import root
@@ -90,6 +91,35 @@ def test_what_a_stage_waits_for_is_said(own: Holdfast, run: Run, monkeypatch: py
     shown = run("show", id).stdout
     assert "PermanentError: refused" in shown
     assert "TERMINAL" in run("show", id, "--stage", "charge").stdout
+
+
+def test_a_stage_that_succeeded_in_the_end_is_not_shown_with_the_error_that_it_had(own: Holdfast, run: Run) -> None:
+    @task
+    def shaky() -> str:
+        attempt = current_task()
+        if attempt is not None and attempt.attempt == 1:
+            raise TransientError("the line was busy", retry_after=0)
+        return "done"
+
+    id = own.workflows.start(workflow(name="shaky")(lambda: shaky())).id
+    work(own)
+    work(own)
+    assert "SUCCEEDED" in run("graph", id).stdout
+    assert "the line was busy" not in run("show", id).stdout + run("graph", id).stdout
+    assert "the line was busy" in run("show", id, "--stage", "shaky").stdout
+    assert "the line was busy" in run("log", id, "--json").stdout
+
+
+def test_times_in_a_log_are_told_in_few_digits(own: Holdfast, run: Run) -> None:
+    @task
+    def busy() -> None:
+        raise TransientError("busy", retry_after=1 / 3)
+
+    later = own.workflows.start(workflow(name="later")(lambda: wait_signal("go", timeout=3 * 86400))).id
+    retried = own.workflows.start(workflow(name="retried")(lambda: busy())).id
+    work(own)
+    assert "delay 259200, t" in run("log", later).stdout
+    assert "delay 0.333, " in run("log", retried).stdout
 
 
 def test_the_log_is_shown_and_how_it_stood_at_a_number_of_it(started: str, run: Run, answer: Any) -> None:

@@ -122,6 +122,11 @@ def clean(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", re.sub(r"\s*[\r\n\t]\s*", " ", text))
 
 
+def shortened(number: float) -> str:
+    """Three digits of a number, or all before the point: `0.0123`, `2.95`, `259200`."""
+    return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
 def _cell(value: Any) -> str:
     return "" if value is None else clean(str(value))
 

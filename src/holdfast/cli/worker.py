@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from holdfast.cli.exits import ExitCode, WrongUsage
-from holdfast.cli.output import clean, document
+from holdfast.cli.output import clean, document, shortened
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.upkeep import Upkeep
 from holdfast.core.collector import as_before, relieve
@@ -226,4 +226,4 @@ def _name(event: GuardEvent) -> str:
 
 
 def _word(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return shortened(value) if isinstance(value, float) else str(value)

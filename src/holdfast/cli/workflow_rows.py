@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.cli.answers import moment
 from holdfast.cli.api import part
 from holdfast.cli.exits import NotFound, WrongUsage
-from holdfast.cli.output import Column
+from holdfast.cli.output import Column, shortened
 from holdfast.cli.session import Session
 from holdfast.cli.times import until
 from holdfast.errors import WorkflowNotFoundError
@@ -73,10 +73,14 @@ def log_row(entry: LogEntry) -> Sequence[Any]:
     said = [str(told.pop("status"))] if "status" in told else []
     if told.get("attempt") in (0, 1):
         del told["attempt"]
-    said += [
-        f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in told.items()
-    ]
+    said += [f"{name} {_word(value)}" for name, value in told.items()]
     return entry.seq, iso(entry.at)[11:23], entry.type, entry.stage, ", ".join(said)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float):
+        return shortened(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 class StageLine(NamedTuple):

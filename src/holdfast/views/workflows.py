@@ -127,7 +127,8 @@ def ended_because(stage: StageExecution) -> str:
     child = stage.outputs.get(CHILD)
     told = f"workflow {child.get('id')} {child.get('status')}" if isinstance(child, Mapping) else ""
     cause = f"{stage.skip_cause}: " if stage.skip_cause is not None else ""
-    return trouble_of(stage) or told or f"{cause}{stage.engine_state.get(REASON, '')}".strip(": ")
+    trouble = "" if stage.status is S.SUCCEEDED else trouble_of(stage)  # what was tried again in the end
+    return trouble or told or f"{cause}{stage.engine_state.get(REASON, '')}".strip(": ")
 
 
 @dataclass(slots=True)
