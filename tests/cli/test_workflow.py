@@ -184,7 +184,9 @@ def test_to_start_needs_the_program(own: Holdfast, run: Run) -> None:
 
 
 def test_a_signal_lets_a_stage_go_on_or_is_kept(own: Holdfast, started: str, run: Run, answer: Any) -> None:
-    assert run("signal", started, "later").stdout == "'later' is kept until a stage waits for it\n"
+    kept = run("signal", started, "later")
+    assert kept.stdout == "'later' is kept until a stage waits for it\n"
+    assert kept.stderr == "at this moment wait_signal waits for signal 'approved'\n"
     assert answer("signal", started, "approved", "--value", '{"by": "ann"}')["taken"] is True
     work(own)
     assert own.workflows.get(started).result(0) == "box 7, receipt 7"

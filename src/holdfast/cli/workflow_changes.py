@@ -11,7 +11,7 @@ from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import document, note, say
 from holdfast.cli.session import Session, pass_session, store_options
-from holdfast.cli.workflow_rows import arguments_of, find_record, json_of, row_document
+from holdfast.cli.workflow_rows import arguments_of, find_record, find_workflow, json_of, lines_of, row_document
 from holdfast.cli.workflow_watch import follow
 from holdfast.errors import TaskError, WorkflowNotFoundError
 from holdfast.machine.workflow import WorkflowStatus
@@ -126,8 +126,16 @@ def _send(session: Session, id: str, name: str, as_json: bool, send: Callable[[]
         raise Failed(str(error)) from None
     if as_json:
         document({"id": id, "signal": name, "taken": is_taken})
-    else:
-        say(f"a stage waited for {name!r} and goes on" if is_taken else f"{name!r} is kept until a stage waits for it")
+        return
+    say(f"a stage waited for {name!r} and goes on" if is_taken else f"{name!r} is kept until a stage waits for it")
+    if not is_taken and (others := _awaited(session, id)):
+        note(f"at this moment {'; '.join(others)}")
+
+
+def _awaited(session: Session, id: str) -> list[str]:
+    """The signals that stages wait for: a name may have been misspelt."""
+    lines = lines_of(session, find_workflow(session, id), session.now()).values()
+    return [f"{one.ref} {one.waits.words}" for one in lines if one.waits is not None and one.waits.kind == "signal"]
 
 
 @click.command()
