@@ -14,6 +14,7 @@ from holdfast.testing.clock import ManualClock
 from holdfast.workflows.children import MOST_DEEP, SubWorkflow
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.model import Workflow
+from holdfast.workflows.multi_instance import MultiInstanceConfig
 from holdfast.workflows.records import ITEM
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task_run import TaskExecution
@@ -418,3 +419,29 @@ def test_many_workflows_of_one_parent_end_in_any_order(
         worker.run_once()
         clock.advance(1)
     assert [one["order"]["id"] for one in run.result(0)] == [20 - n for n in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "below", "above"),
+    [
+        ({"enabled": False}, S.SUCCEEDED, S.SUCCEEDED),
+        ({"mi_config": MultiInstanceConfig(count_from_context="unknown")}, S.TERMINAL, S.TERMINAL),
+    ],
+)
+def test_the_end_of_a_workflow_that_ends_as_soon_as_it_begins_is_heard(
+    flows: Workflows, worker: WorkflowWorker, store: Store, fields: dict[str, Any], below: S, above: S
+) -> None:
+    flows.registry.register("sub_workflow", builtin_tasks()["sub_workflow"])
+    flows.registry.register("nothing", lambda stage: None)
+
+    def brief() -> Workflow:
+        tasks = [TaskExecution.create("nothing", "nothing")]
+        return Workflow.create("shop", "brief", [StageExecution.create("nothing", "a", "a", tasks=tasks, **fields)])
+
+    flows.add(brief)
+    tasks = [TaskExecution.create("sub_workflow", "sub_workflow")]
+    waits = StageExecution.create("sub_workflow", "a", "a", tasks=tasks, context={"workflow": "brief"})
+    run = flows.start(Workflow.create("shop", "waits", [waits]))
+    worker.run_once()
+    assert [one.status for one in flows.find(parent=run.id)] == [below]
+    assert (run.status, store.page(ITEM)) == (above, [])

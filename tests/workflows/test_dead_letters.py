@@ -12,6 +12,7 @@ from holdfast import (
     FailedOperationData,
     Holdfast,
     Hub,
+    MultiInstanceConfig,
     PermanentError,
     Retry,
     TaskError,
@@ -353,3 +354,16 @@ def test_a_workflow_whose_letter_waits_is_not_pruned(hold: Holdfast, clock: Manu
     hold.letters.mark_as_resolved(letter.id, "manual")
     assert hold.workflows.prune(before).pruned == 1
     assert hold.workflows.find() == []
+
+
+@pytest.mark.parametrize("refs", ["az", "za"])
+def test_a_workflow_that_fails_as_soon_as_it_begins_leaves_a_letter_and_cancels_what_has_begun(
+    hold: Holdfast, crew: WorkflowWorker, refs: str
+) -> None:
+    journal = Journal(hold.workflows)
+    stages = {"a": stage("a"), "z": stage("z", mi_config=MultiInstanceConfig(count_from_context="unknown"))}
+    run = start(hold.workflows, *(stages[ref] for ref in refs))
+    crew.run_once()
+    assert (run.status, hold.workflows.stages(run.id)) == (S.TERMINAL, {"a": S.CANCELED, "z": S.TERMINAL})
+    assert journal.ran == []
+    assert [letter.entity_id for letter in hold.letters.find()] == [run.id]

@@ -349,3 +349,14 @@ def test_whatever_is_done_the_line_is_kept(acts: list[tuple[str, int]]) -> None:
         assert len(now) <= max(most, len(before))  # a limit that was lowered ends nobody
         assert not waiting or len(now) >= most  # nobody waits while there is room
     worker.close()
+
+
+def test_a_workflow_that_ends_as_soon_as_it_begins_takes_no_slot(flows: Workflows, worker: WorkflowWorker) -> None:
+    def one(**fields: Any) -> Workflow:
+        only = StageExecution.create("hold", "a", "a", tasks=[TaskExecution.create("hold", "hold")], **fields)
+        return Workflow.create("shop", "brief", [only], pipeline_config_id="brief", is_limit_concurrent=True)
+
+    runs = [flows.start(one(enabled=False)), flows.start(one()), flows.start(one(enabled=False)), flows.start(one())]
+    assert statuses(*runs) == ["SUCCEEDED", "RUNNING", "SUCCEEDED", "BUFFERED"]
+    worker.run_once()
+    assert statuses(*runs) == ["SUCCEEDED"] * 4

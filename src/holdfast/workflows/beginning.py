@@ -89,6 +89,16 @@ def first_step(id: str, wanted: Wanted, now: int, *, waits: bool = False) -> Fir
     return run, step
 
 
+def needs_another(wanted: Wanted, first: First) -> bool:
+    """Whether its first step means more than what a new workflow brings with it: it fails, or ends while somebody
+    begins to wait for it. Then it is only kept, and begins in a step of its own."""
+    run, step = first
+    if not wanted.begins or wanted.first is not Advance.start:
+        return False
+    ends = run.state.status in (WorkflowStatus.SUCCEEDED, WorkflowStatus.TERMINAL)
+    return step.cancels or (ends and (wanted.parent is not None or run.state.status is WorkflowStatus.TERMINAL))
+
+
 def stored(run: Run, step: Advance) -> list[Change]:
     """What is to be stored of a new workflow, with work for anybody."""
     return [*run.changes(step)[0], *new_items(run, step)]

@@ -8,6 +8,7 @@ so that its own steps stay in one order and a quick one cannot hold up its paren
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from holdfast.machine.run import Advance
@@ -17,7 +18,7 @@ from holdfast.store.ids import new_record_id
 from holdfast.store.port import Change, Insert, Store, Swap
 from holdfast.store.query import equal
 from holdfast.store.record import evolve
-from holdfast.workflows.beginning import Wanted, first_step, stored
+from holdfast.workflows.beginning import Wanted, first_step, needs_another, stored
 from holdfast.workflows.children import awaiting
 from holdfast.workflows.lines import Lines
 from holdfast.workflows.plan import Blueprint
@@ -27,8 +28,9 @@ from holdfast.workflows.runs import Blueprints
 
 CANCEL: Final = "cancel"
 RETRY: Final = "retry"
+BEGIN: Final = "begin"
 JOIN: Final = "child"
-CONTROL: Final = frozenset({CANCEL, RETRY})
+CONTROL: Final = frozenset({BEGIN, CANCEL, RETRY})
 """The kinds of items that are about a workflow as a whole, whatever its stages do."""
 
 
@@ -97,10 +99,15 @@ def _begun(
     store: Store, blueprints: Blueprints, lines: Lines, id: str, wanted: Wanted, now: int, new: dict[str, Blueprint]
 ) -> list[Change]:
     """A workflow that begins, or waits for its turn; and its definition, if that is not stored yet."""
-    waits = False
-    if wanted.pipeline is not None and wanted.limit is not None and not wanted.is_late(now):
-        waits = not lines.enter(wanted.pipeline, id, wanted.limit, wanted.keeps)
-    changes = stored(*first_step(id, wanted, now, waits=waits))
+    first = first_step(id, wanted, now)
+    later = needs_another(wanted, first)
+    if later:
+        first = first_step(id, replace(wanted, begins=False), now)
+    elif first[0].state.status not in COMPLETE and not _has_its_turn(lines, id, wanted):  # who ends takes no slot
+        first = first_step(id, wanted, now, waits=True)
+    changes = stored(*first)
+    if later:
+        changes.append(_control(first[0].record, BEGIN, now))
     blueprint = wanted.blueprint
     if not blueprints.has(blueprint.id) and blueprint.id not in new:
         new[blueprint.id] = blueprint
@@ -108,6 +115,13 @@ def _begun(
             record = DefinitionRecord(blueprint.id, 1, None, blueprint.name, blueprint.text)
             changes.insert(0, Insert(DEFINITION, record))
     return changes
+
+
+def _has_its_turn(lines: Lines, id: str, wanted: Wanted) -> bool:
+    """Whether a new workflow may begin; otherwise it is in line."""
+    if wanted.pipeline is None or wanted.limit is None:
+        return True
+    return lines.enter(wanted.pipeline, id, wanted.limit, wanted.keeps)
 
 
 def _left_alone(run: Run, step: Advance) -> list[str]:

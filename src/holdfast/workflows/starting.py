@@ -9,7 +9,7 @@ from holdfast.errors import Conflict, WorkflowDefinitionError
 from holdfast.store.ids import new_record_id
 from holdfast.store.port import Store
 from holdfast.store.query import equal
-from holdfast.workflows.beginning import First, Wanted, first_step, stored
+from holdfast.workflows.beginning import First, Wanted, first_step, needs_another, stored
 from holdfast.workflows.following import follow
 from holdfast.workflows.records import WORKFLOW
 from holdfast.workflows.runs import Blueprints
@@ -65,6 +65,8 @@ def _start_together(store: Store, blueprints: Blueprints, wanted: Sequence[Wante
         return []
     now = store.now()
     firsts = [first_step(one.id or new_record_id(now), one, now) for one in wanted]
+    if any(needs_another(*one) for one in zip(wanted, firsts, strict=True)):
+        return []
     if not begin(firsts):
         try:
             store.commit(in_order([change for first in firsts for change in stored(*first)]), wake=WAKE)
