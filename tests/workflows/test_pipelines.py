@@ -16,8 +16,11 @@ from holdfast.machine.workflow import WorkflowStatus as S
 from holdfast.store.port import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.functions import task, workflow
+from holdfast.workflows.messages import StartWorkflow
 from holdfast.workflows.model import Workflow
+from holdfast.workflows.multi_instance import MultiInstanceConfig
 from holdfast.workflows.records import ITEM, PIPELINE, WAITING, WORKFLOW
+from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.waiting import wait_signal
@@ -360,3 +363,39 @@ def test_a_workflow_that_ends_as_soon_as_it_begins_takes_no_slot(flows: Workflow
     assert statuses(*runs) == ["SUCCEEDED", "RUNNING", "SUCCEEDED", "BUFFERED"]
     worker.run_once()
     assert statuses(*runs) == ["SUCCEEDED"] * 4
+
+
+def test_a_stored_workflow_takes_a_slot_when_it_begins_or_waits_in_line_for_one(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    def one() -> Workflow:
+        tasks = [TaskExecution.create("wait", "wait")]
+        only = StageExecution.create("wait", "a", "a", tasks=tasks)
+        return Workflow.create("shop", "kept", [only], pipeline_config_id="kept", is_limit_concurrent=True)
+
+    flows.registry.register("wait", lambda stage: None if "signal" in stage.context else TaskResult.suspend())
+    runs = [flows.get(flows.store.store(one()).id) for _ in range(2)]
+    for run in runs:
+        flows.queue.push(StartWorkflow(execution_id=run.id))
+        worker.run_once()
+    assert statuses(*runs) == ["RUNNING", "BUFFERED"]
+    for run in runs:
+        assert flows.signal(run.id, "any")
+        worker.run_once()
+    assert statuses(*runs) == ["SUCCEEDED"] * 2
+
+
+def test_a_workflow_that_fails_as_soon_as_it_begins_does_not_wait_in_line_for_that(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    def one(**fields: Any) -> Workflow:
+        stages = [
+            StageExecution.create(ref, ref, ref, tasks=[TaskExecution.create("hold", "hold")], **more)
+            for ref, more in (("a", {}), ("z", fields))
+        ]
+        return Workflow.create("shop", "bad", stages, pipeline_config_id="bad", is_limit_concurrent=True)
+
+    runs = [flows.start(one()), flows.start(one(mi_config=MultiInstanceConfig(count_from_context="unknown")))]
+    assert flows.pause(runs[0].id).status is S.PAUSED
+    worker.run_once()
+    assert statuses(*runs) == ["PAUSED", "TERMINAL"]

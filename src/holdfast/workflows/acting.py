@@ -18,6 +18,7 @@ from holdfast.store.query import among, equal
 from holdfast.store.record import evolve
 from holdfast.workflows import control, messages
 from holdfast.workflows.ending import end_all
+from holdfast.workflows.lines import hold_back
 from holdfast.workflows.mending import mend
 from holdfast.workflows.records import ITEM
 from holdfast.workflows.run import Run
@@ -31,6 +32,7 @@ def start_workflow(store: Store, run: Run, step: Advance, message: messages.Star
     if run.state.status is not WorkflowStatus.NOT_STARTED:
         return None
     step.start()
+    hold_back(store, run, step)
     return control.settled(store, run, step)
 
 

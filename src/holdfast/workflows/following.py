@@ -119,7 +119,7 @@ def _begun(
 
 def _has_its_turn(lines: Lines, id: str, wanted: Wanted) -> bool:
     """Whether a new workflow may begin; otherwise it is in line."""
-    if wanted.pipeline is None or wanted.limit is None:
+    if wanted.pipeline is None or wanted.limit is None or not wanted.begins:
         return True
     return lines.enter(wanted.pipeline, id, wanted.limit, wanted.keeps)
 

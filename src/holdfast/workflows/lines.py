@@ -193,9 +193,15 @@ class Lines:
 
 
 def hold_back(store: Store, run: Run, step: Advance) -> None:
-    """A workflow that had ended and runs again waits in line if its pipeline is full."""
+    """A workflow that was stored and begins, or had ended and runs again, waits in line if its pipeline is full. One
+    that ends in the same step takes no slot."""
     pipeline = run.record.pipeline
-    if pipeline is None or machine.has_slot(S(run.record.status)) or not machine.has_slot(run.state.status):
+    if (
+        pipeline is None
+        or step.cancels
+        or machine.has_slot(S(run.record.status))
+        or not machine.has_slot(run.state.status)
+    ):
         return
     line = store.get(PIPELINE, [pipeline])[0]
     if line is not None and line.running >= line.most and LIMIT in from_json(run.about):

@@ -13,6 +13,7 @@ from holdfast.store.query import Condition, among, equal
 from holdfast.workflows.burial import is_item
 from holdfast.workflows.control import settled
 from holdfast.workflows.items import items_of
+from holdfast.workflows.lines import hold_back
 from holdfast.workflows.records import MESSAGE
 from holdfast.workflows.run import Run
 
@@ -29,6 +30,7 @@ def mend(store: Store, run: Run, step: Advance) -> tuple[list[str], list[Change]
     found = machine.reconcile(step, held)
     if not found:
         return [], []
+    hold_back(store, run, step)
     step.note("recovered", found=found)
     return found, settled(store, run, step)
 
