@@ -162,6 +162,5 @@ def _task(task: TaskExecution, effect: Effect | None) -> dict[str, Any]:
 
 def _check(task: TaskExecution, asked: Verification) -> dict[str, Any]:
     """A task that verifies. Only a function is asked again."""
-    if task.implementing_class == CHECK:
-        return {"effect": Effect.PURE.value, "name": task.name, "type": CHECK, "verify": None}
-    return {"name": task.name, "type": task.implementing_class, "verify": [asked.max_retries, asked.retry_delay]}
+    again = None if task.implementing_class == CHECK else [asked.max_retries, asked.retry_delay]
+    return {"name": task.name, "type": task.implementing_class, "verify": again}

@@ -14,11 +14,11 @@ from holdfast.errors import ConfigurationError, WorkflowDefinitionError
 from holdfast.machine.graph import check_graph
 from holdfast.machine.retry import Retry
 from holdfast.workflows.binding import Binding, Unknown, bind, tracked
-from holdfast.workflows.effects import Effect, check_colour, check_retry, effect_named
+from holdfast.workflows.effects import check_colour, check_retry, effect_named
 from holdfast.workflows.limit import check_limit
 from holdfast.workflows.sub_workflow import SubWorkflow
 from holdfast.workflows.trace import Graph, Trace, TracedStage, Traces
-from holdfast.workflows.verification import judge, parse_verification
+from holdfast.workflows.verification import LOOK, judge, parse_verification
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -133,13 +133,13 @@ def _checks(name: str, verify: Any) -> Iterator[TaskFunction[Any, Any]]:
             asked.check(label, result)
             return result
 
-        yield _of_result(look, f"{name}.check", effect=Effect.PURE)
+        yield _of_result(look, name + LOOK, None)
     if asked.function is not None:
-        yield _of_result(_asking(label, asked.function), f"{name}.verify", retry=asked.retry)
+        yield _of_result(_asking(label, asked.function), f"{name}.verify", asked.retry)
 
 
-def _of_result(function: Callable[[Any], Any], name: str, **options: Any) -> TaskFunction[Any, Any]:
-    made = TaskFunction(function, name=name, **options)
+def _of_result(function: Callable[[Any], Any], name: str, retry: Retry | None) -> TaskFunction[Any, Any]:
+    made = TaskFunction(function, name=name, retry=retry)
     made.verifies = True
     return made
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CHECK: Final = "holdfast.verify"
 """The type of the task that checks keys and types; with a dot and a name, of one that calls a function."""
+LOOK: Final = ".check"
+"""After the name of a function that is a task: the task that checks keys and types of what that has left."""
 TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "str": (str,), "int": (int,), "float": (float,), "number": (int, float), "bool": (bool,), "list": (list,),
     "dict": (dict,), "null": (type(None),),
