@@ -11,6 +11,7 @@ from holdfast.machine.graph import JoinType, SplitType
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
 from holdfast.testing.clock import ManualClock
+from holdfast.workflows.messages import StartWorkflow
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.multi_instance import MultiInstanceConfig
 from holdfast.workflows.owner import SyntheticStageOwner
@@ -255,6 +256,37 @@ def test_a_task_that_asks_to_be_called_again_has_no_more_tries_than_others(
         worker.run_once()
         clock.advance(100)
     assert (run.status, len(calls)) == (S.TERMINAL, 9 + 10)
+
+
+@pytest.mark.parametrize("fields", [{}, {"continue_on_failure": True}])
+def test_a_stage_of_which_nobody_can_say_whether_it_is_wanted_fails_and_not_the_one_before_it(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, fields: dict[str, Any]
+) -> None:
+    run = start(flows, stage("a"), stage("b", "a", enabled="a < 'text'", **fields), stage("c", "b"))
+    worker.run_once()
+    after = {"b": S.FAILED_CONTINUE, "c": S.SUCCEEDED} if fields else {"b": S.TERMINAL, "c": S.SKIPPED}
+    assert flows.stages(run.id) == {"a": S.SUCCEEDED, **after}
+    assert flows.workflow(run.id).stage("a").outputs == {"a": 1}
+    assert run.status is (S.SUCCEEDED if fields else S.TERMINAL)
+
+
+@pytest.mark.parametrize("how", ["started", "stored", "skipped"])
+def test_whoever_begins_a_workflow_or_moves_it_on_hears_nothing_of_a_condition_that_cannot_be_told(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, how: str
+) -> None:
+    journal.answers["a"] = [TaskResult.suspend()]
+    bad = stage("b", *(["a"] if how == "skipped" else []), enabled="order < 'text'")
+    made = Workflow.create("shop", "bad", [*([stage("a")] if how == "skipped" else []), bad], context={"order": {}})
+    if how == "stored":
+        flows.queue.push(StartWorkflow(execution_id=flows.store.store(made).id))
+    else:
+        flows.start(made)
+    worker.run_once()
+    if how == "skipped":
+        flows.skip(made.id, "a")
+    run = flows.get(made.id)
+    assert (run.status, flows.stages(run.id)["b"]) == (S.TERMINAL, S.TERMINAL)
+    assert run.record.reason == "condition \"order < 'text'\": dict and str have no order"
 
 
 def test_what_cannot_be_run_is_refused_at_the_start(flows: Workflows, journal: Journal) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.errors import TaskError
+from holdfast.errors import PermanentError, TaskError
 from holdfast.machine.run_state import OWNER, PART, StagePlan, StageState
 from holdfast.machine.workflow import COMPLETE, CONTINUABLE, S, moved
 
@@ -59,7 +59,7 @@ def spawn(step: Advance, stage: StageState) -> None:
     """Start the instances of a stage."""
     try:
         items = step.judge.instances(stage)
-    except TaskError as error:
+    except (TaskError, PermanentError) as error:
         stage.reason = str(error)
         step.fail_stage(stage)
         return

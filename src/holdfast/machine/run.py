@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from holdfast.errors import InvalidStateTransitionError
+from holdfast.errors import InvalidStateTransitionError, PermanentError
 from holdfast.machine import ends, gates, instances
 from holdfast.machine.computed_status import failure_status
 from holdfast.machine.graph import PHASE, SKIP, SkipCause, phase_of
@@ -52,11 +52,12 @@ class Judge(Protocol):
         ...
 
     def skips(self, stage: StageState) -> SkipCause | None:
-        """Why a stage that could start is not wanted."""
+        """Why a stage that could start is not wanted. Raises PermanentError where that cannot be told."""
         ...
 
     def instances(self, stage: StageState) -> Sequence[Any]:
-        """What each instance of a stage is for; None: nothing in particular. Raises TaskError."""
+        """What each instance of a stage is for; None: nothing in particular. Raises TaskError, and
+        PermanentError as `skips` does."""
         ...
 
 
@@ -281,7 +282,11 @@ class Advance:
         if phase is PHASE.READY and self.cancels:
             self.cancel_stage(plan.ref)  # nothing begins in a workflow that is being cancelled
         elif phase is PHASE.READY:
-            cause = SKIP.MANUAL if stage.unwanted else self.judge.skips(stage)
+            try:
+                cause = SKIP.MANUAL if stage.unwanted else self.judge.skips(stage)
+            except PermanentError as error:
+                self._fail_early(stage, str(error))
+                return
             if cause is None:
                 gates.enter(self, stage)
             else:
@@ -290,6 +295,17 @@ class Advance:
             self.skip(stage, SKIP.UPSTREAM_FAILED, reason)
         elif phase is PHASE.PRUNE:
             self.skip(stage, SKIP.PRUNED, reason)
+
+    def _fail_early(self, stage: StageState, reason: str) -> None:
+        """A stage whose turn it is, and of which nobody can say whether it is wanted."""
+        ref = stage.plan.ref
+        stage.fired += 1
+        self.run.live += 1
+        stage.status = moved("stage", stage.status, S.RUNNING, ref)
+        stage.started_at, stage.reason = self.now, reason
+        self.changed[ref] = stage
+        self.note("stage_started", ref)
+        self.fail_stage(stage)
 
     def begin(self, stage: StageState) -> None:
         """Start a stage: what belongs before it, or its first task."""
