@@ -164,7 +164,7 @@ def test_what_is_called_with_what_others_leave_is_known_again_and_no_more_of_it_
         graph, _, trace = made.trace((number,), {})
         assert graph.form == form_of(body, number)
         assert [stage.requires for stage in trace.stages.values()] == [(), ("show",), ("show-2",)]
-        assert len(made._traces.calls) <= 5
+        assert len(made._traces.calls) <= len(made._traces.stages) <= 5
 
 
 def test_a_name_that_somebody_took_is_not_given_to_a_call_that_is_known_again() -> None:
@@ -192,3 +192,26 @@ def test_graphs_are_kept_up_to_so_many_stages_in_all(monkeypatch: pytest.MonkeyP
     assert len(wide._traces.graphs) == 2
     wide.trace((6,), {})
     assert len(wide._traces.graphs) == 1
+
+
+def test_long_texts_and_lists_are_known_again_only_as_far_as_memory_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "MOST_WORDS", 2_000)
+
+    @workflow
+    def chunks(n: int) -> Any:
+        return [show(f"{int(n)}" * 5_000), show([int(n)] * 100)]
+
+    for number in range(40):
+        chunks.trace((number,), {})
+        assert sum(map(traces._words_of, chunks._traces.stages)) <= 2_000
+
+
+def test_a_part_of_what_a_task_leaves_is_a_new_promise_and_fills_no_memory() -> None:
+    @workflow
+    def parts(n: int) -> Any:
+        return show(show(show(n)["a"]))
+
+    for _ in range(20):
+        parts.trace((1,), {})
+    assert len(parts._traces.stages) == 3
+    assert len(parts._traces.calls) == 1

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from holdfast.workflows.functions import TaskFunction, WorkflowFunction
 
 MOST_STAGES: Final = 16_000
+MOST_WORDS: Final = 16 * MOST_STAGES
 MOST_GRAPHS: Final = 16
-"""How many stages of one body are known again, and how many graphs with no more stages than that in all. What calls
-more at once is not worth the memory."""
+"""How many stages of one body are known again, how much they were called with (a usual call is six words), and how many
+graphs with no more stages than that in all. What calls more at once is not worth the memory."""
+_LETTERS: Final = 50
+"""Of a text, for a word."""
 _PLAIN: Final = (str, int, float, timedelta, type(None))
 _CONSTANT: Final = frozenset({str, int, bool, timedelta, type(None)})
 _KEY: Final = frozenset({str, int})
@@ -37,6 +40,8 @@ class TracedStage:
     kwargs: dict[str, Binding]
     requires: Sequence[str]
     promise: Promise
+    is_known: bool = False
+    """Whether the same call in a later run of the body gives it, too."""
     max_jumps: int | None = None
 
 
@@ -61,16 +66,21 @@ class Traces:
     def __init__(self) -> None:
         self.stages: dict[Hashable, TracedStage] = {}
         self.calls: dict[tuple[Any, ...], TracedStage] = {}
-        """The same by number, task and arguments, of calls that got only what others will leave: as most do."""
+        """The same by number, task and arguments, of calls that got only what such stages will leave: as most do."""
         self.graphs: dict[Hashable, Graph] = {}
-        self._in_graphs = 0
+        self._words = self._in_graphs = 0
 
     def stage(self, key: Hashable, made: TracedStage) -> TracedStage:
         """The same stage, known from now on; with no key it is not."""
-        return made if key is None else _kept(self.stages, key, made)
-
-    def call(self, call: tuple[Any, ...], made: TracedStage) -> None:
-        _kept(self.calls, call, made)
+        if key is not None:
+            words = _words_of(key)
+            self._words += words
+            if len(self.stages) >= MOST_STAGES or self._words > MOST_WORDS:
+                self.stages.clear()
+                self.calls.clear()
+                self._words = words
+            self.stages[key] = made
+        return made
 
     def graph(self, trace: Trace, returned: Any, make: Callable[[], dict[str, Any]]) -> Graph:
         """The graph of a body that has returned this; it is made if there was none like it."""
@@ -130,21 +140,34 @@ class Trace:
         key = self._key(ref, task, args, kwargs, waits) if len(self.stages) < MOST_STAGES else None
         stage = self.before.stages.get(key)
         if stage is None:
-            stage = self.before.stage(key, self._stage(ref, task, args, kwargs, waits))
+            made = self._stage(ref, task, args, kwargs, waits, is_known=key is not None)
+            stage = self.before.stage(key, made)
         if number:
             self.names[stem] = number
-        if call is not None and key is not None and call[0] == number:
-            self.before.call(call, stage)
+        if call is not None and key is not None and call[0] == number and all(map(self._is_known, args)):
+            self.before.calls[call] = stage
         self.stages[ref] = stage
         return stage.promise
 
+    def _is_known(self, promise: Promise) -> bool:
+        """Whether it is the one that a later run of the body will get, too."""
+        stage = self.stages.get(promise.ref)
+        return stage is not None and stage.is_known and stage.promise is promise
+
     def _stage(
-        self, ref: str, task: TaskFunction[Any, Any], args: Any, kwargs: Mapping[str, Any], waits: Sequence[str]
+        self,
+        ref: str,
+        task: TaskFunction[Any, Any],
+        args: Any,
+        kwargs: Mapping[str, Any],
+        waits: Sequence[str],
+        *,
+        is_known: bool,
     ) -> TracedStage:
         given = tuple([bind(value, self.inputs) for value in args])
         named = {key: bind(value, self.inputs) for key, value in kwargs.items()}
         needs = [name for binding in (*given, *named.values()) for name in sources(binding)]
-        return TracedStage(ref, task, given, named, tuple(dict.fromkeys((*needs, *waits))), Promise(ref))
+        return TracedStage(ref, task, given, named, tuple(dict.fromkeys((*needs, *waits))), Promise(ref), is_known)
 
     def _key(
         self, ref: str, task: TaskFunction[Any, Any], args: Any, kwargs: Mapping[str, Any], waits: Sequence[str]
@@ -203,8 +226,8 @@ def _ref(one: Any) -> str:
     return one.ref
 
 
-def _kept(known: dict[Any, TracedStage], key: Hashable, stage: TracedStage) -> TracedStage:
-    if len(known) >= MOST_STAGES:
-        known.clear()
-    known[key] = stage
-    return stage
+def _words_of(key: Any) -> int:
+    """How much memory a key takes, about."""
+    if isinstance(key, tuple):
+        return 1 + sum(map(_words_of, key))
+    return 1 + len(key) // _LETTERS if isinstance(key, str) else 1
