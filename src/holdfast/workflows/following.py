@@ -21,16 +21,17 @@ from holdfast.store.record import evolve
 from holdfast.workflows.beginning import Wanted, first_step, needs_another, stored
 from holdfast.workflows.children import awaiting
 from holdfast.workflows.lines import Lines
+from holdfast.workflows.messages import StartWorkflow
 from holdfast.workflows.plan import Blueprint
 from holdfast.workflows.records import DEFINITION, ITEM, WORKFLOW, DefinitionRecord, ItemRecord, WorkflowRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints
+from holdfast.workflows.sending import sent
 
 CANCEL: Final = "cancel"
 RETRY: Final = "retry"
-BEGIN: Final = "begin"
 JOIN: Final = "child"
-CONTROL: Final = frozenset({BEGIN, CANCEL, RETRY})
+CONTROL: Final = frozenset({CANCEL, RETRY})
 """The kinds of items that are about a workflow as a whole, whatever its stages do."""
 
 
@@ -107,7 +108,7 @@ def _begun(
         first = first_step(id, wanted, now, waits=True)
     changes = stored(*first)
     if later:
-        changes.append(_control(first[0].record, BEGIN, now))
+        changes += sent(StartWorkflow(execution_id=id), now, now, wanted.queue)
     blueprint = wanted.blueprint
     if not blueprints.has(blueprint.id) and blueprint.id not in new:
         new[blueprint.id] = blueprint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from holdfast.errors import StoreError, TaskError
 from holdfast.machine.restart import retry
@@ -15,7 +15,7 @@ from holdfast.workflows.burial import MESSAGES
 from holdfast.workflows.calling import Call, described
 from holdfast.workflows.children import joining
 from holdfast.workflows.cleaning import Cleaning
-from holdfast.workflows.following import BEGIN, CANCEL, CONTROL, JOIN, RETRY
+from holdfast.workflows.following import CANCEL, CONTROL, JOIN
 from holdfast.workflows.hands import Hands
 from holdfast.workflows.items import HELD
 from holdfast.workflows.preparing import Settlement
@@ -101,7 +101,7 @@ class HandingOut:
         calls: list[Call] = []
         for item, run in items:
             if item.kind in CONTROL:
-                self._settling.put(Settlement(item, _CONTROLS[item.kind]))
+                self._settling.put(Settlement(item, _cancel if item.kind == CANCEL else _revive))
                 continue
             if item.kind == FINALIZE:
                 self._cleaning.take(item)
@@ -143,14 +143,6 @@ def _revive(step: Advance) -> None:
     """Go on where it failed; one that cannot tells its parent so."""
     if step.run.status in COMPLETE and step.run.status is not WorkflowStatus.CANCELED:
         retry(step, "parent")
-
-
-def _begin(step: Advance) -> None:
-    if step.run.status is WorkflowStatus.NOT_STARTED:
-        step.start()
-
-
-_CONTROLS: Final = {BEGIN: _begin, CANCEL: _cancel, RETRY: _revive}
 
 
 def _fire(item: ItemRecord, step: Advance) -> None:

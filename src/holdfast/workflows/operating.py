@@ -28,12 +28,13 @@ from holdfast.workflows.messages import ResumeStage, SignalStage
 from holdfast.workflows.patience import Patience
 from holdfast.workflows.preparing import Ending
 from holdfast.workflows.pruning import PruneReport, prune
-from holdfast.workflows.queue import WorkflowQueue, record_of
+from holdfast.workflows.queue import WorkflowQueue
 from holdfast.workflows.reading import Reading
 from holdfast.workflows.records import MESSAGE, PROCESSED, STAGE, ProcessedRecord, WorkflowRecord
 from holdfast.workflows.reporting import Reporter
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints
+from holdfast.workflows.sending import record_of
 from holdfast.workflows.settling import WAKE
 from holdfast.workflows.signals import APPROVAL, Signal, send, word_of
 from holdfast.workflows.starting import start_waiting

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from holdfast.errors import Conflict, WorkflowDefinitionError
-from holdfast.store.codec import instant, plain_to_json
-from holdfast.store.port import Change, Insert, Store
+from holdfast.store.port import Change, Store
 from holdfast.store.query import Condition, equal
-from holdfast.workflows.burial import bell
 from holdfast.workflows.messages import CLASSES, Message
-from holdfast.workflows.records import ITEM, MESSAGE, PROCESSED, WORKFLOW, MessageRecord
+from holdfast.workflows.records import MESSAGE, PROCESSED, WORKFLOW
+from holdfast.workflows.sending import sent
 from holdfast.workflows.settling import WAKE
 from holdfast.workflows.spans import seconds
 
@@ -62,20 +60,8 @@ class WorkflowQueue:
         for (message, delay), flow in zip(fresh, flows, strict=True):
             due = now + round((seconds("delay", delay) if delay else 0.0) * 1e6)
             queue = "default" if flow is None else flow.queue
-            changes += [
-                Insert(MESSAGE, record_of(message, now)),
-                Insert(ITEM, bell(message.message_id, due, queue)),
-            ]
+            changes += sent(message, now, due, queue)
         return changes
-
-
-def record_of(message: Message, now: int, dead_at: int | None = None, error: str | None = None) -> MessageRecord:
-    """How a message is kept. Raises TypeError or ValueError for one that is not JSON."""
-    payload = plain_to_json(replace(message, created_at=instant(now)).to_document())
-    return MessageRecord(
-        message.message_id, 1, None, message.execution_id, message.kind, payload, message.attempts,
-        message.max_attempts, now, dead_at, error,
-    )  # fmt: skip
 
 
 def _checked(message: object) -> bool:
