@@ -399,3 +399,37 @@ def test_a_workflow_that_fails_as_soon_as_it_begins_does_not_wait_in_line_for_th
     assert flows.pause(runs[0].id).status is S.PAUSED
     worker.run_once()
     assert statuses(*runs) == ["PAUSED", "TERMINAL"]
+
+
+def kept(**fields: Any) -> Workflow:
+    only = StageExecution.create("wait", "a", "a", tasks=[TaskExecution.create("wait", "wait")], stage_timeout=60)
+    return Workflow.create("shop", "kept", [only], pipeline_config_id="kept", is_limit_concurrent=True, **fields)
+
+
+@pytest.mark.parametrize("begun_by", ["message", "recovery"])
+@pytest.mark.parametrize("expires", [False, True])
+def test_no_time_of_a_stored_workflow_runs_out_in_line_but_that_to_begin(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock, begun_by: str, expires: bool
+) -> None:
+    flows.registry.register("wait", lambda stage: None if "signal" in stage.context else TaskResult.suspend())
+    first = flows.start(kept())
+    soon = {"start_time_expiry": clock.wall() + timedelta(seconds=30)} if expires else {}
+    run = flows.get(flows.store.store(kept(**soon)).id)
+    if begun_by == "message":
+        flows.queue.push(StartWorkflow(execution_id=run.id))
+        worker.run_once()
+    else:
+        flows.recovery.recover_pending_workflows()
+        worker.run_once()
+    assert statuses(first, run) == ["RUNNING", "BUFFERED"]
+    assert flows.stages(run.id) == {"a": S.NOT_STARTED}
+    clock.advance(50.0)
+    assert flows.signal(first.id, "any")
+    worker.run_once()
+    assert statuses(first, run) == ["SUCCEEDED", "CANCELED" if expires else "RUNNING"]
+    if not expires:
+        clock.advance(50.0)
+        worker.run_once()
+        assert flows.signal(run.id, "any")
+        worker.run_once()
+        assert run.status is S.SUCCEEDED

@@ -18,7 +18,7 @@ from holdfast.store.query import among, equal
 from holdfast.store.record import evolve
 from holdfast.workflows import control, messages
 from holdfast.workflows.ending import end_all
-from holdfast.workflows.lines import hold_back
+from holdfast.workflows.lines import waits_in_line
 from holdfast.workflows.mending import mend
 from holdfast.workflows.records import ITEM
 from holdfast.workflows.run import Run
@@ -31,8 +31,8 @@ Act = Callable[[Store, Run, Advance, Any, int], "list[Change] | None"]
 def start_workflow(store: Store, run: Run, step: Advance, message: messages.StartWorkflow, _: int) -> Any:
     if run.state.status is not WorkflowStatus.NOT_STARTED:
         return None
-    step.start()
-    hold_back(store, run, step)
+    if not waits_in_line(store, run, step):
+        step.start()
     return control.settled(store, run, step)
 
 

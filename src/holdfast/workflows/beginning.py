@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.errors import WorkflowDefinitionError
 from holdfast.machine import pipeline
 from holdfast.machine.run import Advance
-from holdfast.machine.workflow import WorkflowStatus
+from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.codec import from_json, micros, to_json
 from holdfast.store.port import Change
 from holdfast.workflows.items import new_items
@@ -91,12 +91,20 @@ def first_step(id: str, wanted: Wanted, now: int, *, waits: bool = False) -> Fir
 
 def needs_another(wanted: Wanted, first: First) -> bool:
     """Whether its first step means more than what a new workflow brings with it: it fails, or ends while somebody
-    begins to wait for it. Then it is only kept, and begins in a step of its own."""
+    begins to wait for it. Then it is only kept, and a message has it begin."""
     run, step = first
     if not wanted.begins or wanted.first is not Advance.start:
         return False
     ends = run.state.status in (WorkflowStatus.SUCCEEDED, WorkflowStatus.TERMINAL)
     return step.cancels or (ends and (wanted.parent is not None or run.state.status is WorkflowStatus.TERMINAL))
+
+
+def ends_at_once(run: Run, now: int) -> bool:
+    """Whether a workflow that has not begun would end with its first step, or be about to. That needs no slot."""
+    trial = Run(run.record, run.blueprint, run.seq, is_new=True)
+    step = trial.advance(now)
+    step.start()
+    return step.cancels or trial.state.status in COMPLETE
 
 
 def stored(run: Run, step: Advance) -> list[Change]:

@@ -19,7 +19,7 @@ from holdfast.machine.workflow import S
 from holdfast.store.codec import from_json
 from holdfast.store.port import Change, Delete, Insert, Store, Swap
 from holdfast.store.query import Condition, Cursor, equal
-from holdfast.workflows.beginning import EXPIRES, LIMIT
+from holdfast.workflows.beginning import EXPIRES, LIMIT, ends_at_once
 from holdfast.workflows.ending import end_all
 from holdfast.workflows.items import new_items, released_items
 from holdfast.workflows.records import PIPELINE, WAITING, WORKFLOW, PipelineRecord, WaitingRecord
@@ -192,20 +192,28 @@ class Lines:
         return run
 
 
-def hold_back(store: Store, run: Run, step: Advance) -> None:
-    """A workflow that was stored and begins, or had ended and runs again, waits in line if its pipeline is full. One
-    that ends in the same step takes no slot."""
+def waits_in_line(store: Store, run: Run, step: Advance) -> bool:
+    """Whether a workflow that was stored and is to begin waits in line, since its pipeline is full. Nothing of it has
+    begun then: no time runs out before its turn comes."""
     pipeline = run.record.pipeline
-    if (
-        pipeline is None
-        or step.cancels
-        or machine.has_slot(S(run.record.status))
-        or not machine.has_slot(run.state.status)
-    ):
+    if pipeline is None or not _is_full(store, pipeline, run) or ends_at_once(run, step.now):
+        return False
+    machine.buffer(step, pipeline)
+    return True
+
+
+def hold_back(store: Store, run: Run, step: Advance) -> None:
+    """A workflow that had ended and runs again waits in line if its pipeline is full."""
+    pipeline = run.record.pipeline
+    if pipeline is None or machine.has_slot(S(run.record.status)) or not machine.has_slot(run.state.status):
         return
-    line = store.get(PIPELINE, [pipeline])[0]
-    if line is not None and line.running >= line.most and LIMIT in from_json(run.about):
+    if _is_full(store, pipeline, run):
         machine.buffer(step, pipeline)
+
+
+def _is_full(store: Store, pipeline: str, run: Run) -> bool:
+    line = store.get(PIPELINE, [pipeline])[0]
+    return line is not None and line.running >= line.most and LIMIT in from_json(run.about)
 
 
 def place_of(store: Store, id: str) -> int | None:

@@ -13,7 +13,7 @@ from holdfast.store.query import Condition, among, equal
 from holdfast.workflows.burial import is_item
 from holdfast.workflows.control import settled
 from holdfast.workflows.items import items_of
-from holdfast.workflows.lines import hold_back
+from holdfast.workflows.lines import waits_in_line
 from holdfast.workflows.records import MESSAGE
 from holdfast.workflows.run import Run
 
@@ -27,10 +27,12 @@ def mend(store: Store, run: Run, step: Advance) -> tuple[list[str], list[Change]
     run.read(store, run.blueprint.plan.stages)
     held = {item.ref for item in items_of(store, run, (among("kind", ("run", "wait", "start")),))}
     held |= _dead(store, run)
-    found = machine.reconcile(step, held)
+    if run.state.status is WorkflowStatus.NOT_STARTED and waits_in_line(store, run, step):
+        found = ["it had not begun, and waits in line"]
+    else:
+        found = machine.reconcile(step, held)
     if not found:
         return [], []
-    hold_back(store, run, step)
     step.note("recovered", found=found)
     return found, settled(store, run, step)
 
