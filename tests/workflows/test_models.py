@@ -270,6 +270,31 @@ def test_a_stage_of_which_nobody_can_say_whether_it_is_wanted_fails_and_not_the_
     assert run.status is (S.SUCCEEDED if fields else S.TERMINAL)
 
 
+def test_a_stage_fails_for_good_if_nobody_can_say_whether_it_is_wanted_nor_where_it_goes_on(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    odd = {"enabled": "a < 'text'", "split_type": SplitType.OR, "split_conditions": {"c": "a < 'text'"}}
+    run = start(flows, stage("a"), stage("b", "a", continue_on_failure=True, **odd), stage("c", "b"))
+    worker.run_once()
+    assert flows.stages(run.id) == {"a": S.SUCCEEDED, "b": S.TERMINAL, "c": S.SKIPPED}
+    assert run.record.reason == "condition \"a < 'text'\": int and str have no order"
+
+
+def test_a_stage_that_fails_before_it_has_begun_has_its_time_limit_and_is_seen_by_those_that_wait_for_it(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, clock: ManualClock
+) -> None:
+    journal.answers["undo"] = [TaskResult.suspend()]
+    bad = stage("b", enabled="order < 'text'", stage_timeout=60)
+    undo = stage("undo", parent_stage_id=bad.id, synthetic_stage_owner=SyntheticStageOwner.STAGE_ON_FAILURE)
+    watches = stage("m", milestone_ref_id="b", milestone_status=S.RUNNING)
+    run = start(flows, watches, bad, undo, context={"order": {}})
+    worker.run_once()
+    assert flows.stages(run.id) == {"m": S.SUCCEEDED, "b": S.RUNNING, "undo": S.SUSPENDED}
+    clock.advance(100.0)
+    worker.run_once()
+    assert flows.stages(run.id) == {"m": S.SUCCEEDED, "b": S.TERMINAL, "undo": S.CANCELED}
+
+
 @pytest.mark.parametrize("how", ["started", "stored", "skipped"])
 def test_whoever_begins_a_workflow_or_moves_it_on_hears_nothing_of_a_condition_that_cannot_be_told(
     flows: Workflows, worker: WorkflowWorker, journal: Journal, how: str

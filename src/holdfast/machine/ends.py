@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.errors import PermanentError
 from holdfast.machine import gates, instances
 from holdfast.machine.graph import EDGE, JOIN, SKIP, SPLIT, edge_of, edges
 from holdfast.machine.run_state import OWNER, PART, StageState
@@ -18,12 +19,15 @@ def complete(step: Advance, stage: StageState, status: WorkflowStatus) -> None:
     plan = stage.plan
     if stage.flawed and status is S.SUCCEEDED:
         status = S.FAILED_CONTINUE
+    if plan.split is SPLIT.OR and status in CONTINUABLE:
+        try:
+            stage.activated = step.judge.branches(stage)
+        except PermanentError as error:  # where it goes on cannot be told: it does not
+            status, stage.reason = S.TERMINAL, str(error)
     stage.status = moved("stage", stage.status, status, plan.ref)
     stage.ended_at = step.now
     step.changed[plan.ref] = stage
     step.run.live -= 1
-    if plan.split is SPLIT.OR and status in CONTINUABLE:
-        stage.activated = step.judge.branches(stage)
     if plan.limit_s is not None:
         step.dropped.add(plan.ref)
     step.events.append({"type": "stage_ended", "stage": plan.ref, "status": status._value_})

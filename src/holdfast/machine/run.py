@@ -48,7 +48,8 @@ class Judge(Protocol):
     """Answers what depends on data. It may raise Missing."""
 
     def branches(self, stage: StageState) -> list[str] | None:
-        """Which of the stages after it a stage's split activates; None: all."""
+        """Which of the stages after it a stage's split activates; None: all. Raises PermanentError where that cannot
+        be told."""
         ...
 
     def skips(self, stage: StageState) -> SkipCause | None:
@@ -285,7 +286,7 @@ class Advance:
             try:
                 cause = SKIP.MANUAL if stage.unwanted else self.judge.skips(stage)
             except PermanentError as error:
-                self._fail_early(stage, str(error))
+                self.begin(stage, fails=str(error))
                 return
             if cause is None:
                 gates.enter(self, stage)
@@ -296,29 +297,21 @@ class Advance:
         elif phase is PHASE.PRUNE:
             self.skip(stage, SKIP.PRUNED, reason)
 
-    def _fail_early(self, stage: StageState, reason: str) -> None:
-        """A stage whose turn it is, and of which nobody can say whether it is wanted."""
-        ref = stage.plan.ref
-        stage.fired += 1
-        self.run.live += 1
-        stage.status = moved("stage", stage.status, S.RUNNING, ref)
-        stage.started_at, stage.reason = self.now, reason
-        self.changed[ref] = stage
-        self.note("stage_started", ref)
-        self.fail_stage(stage)
-
-    def begin(self, stage: StageState) -> None:
-        """Start a stage: what belongs before it, or its first task."""
+    def begin(self, stage: StageState, fails: str | None = None) -> None:
+        """Start a stage: what belongs before it, or its first task. `fails`: why it ends at once, since nobody can say
+        whether it is wanted."""
         plan = stage.plan
         stage.fired += 1
         self.run.live += stage.status is not S.BUFFERED
         stage.status = moved("stage", stage.status, S.RUNNING, plan.ref)
-        stage.started_at, stage.reason = self.now, None
+        stage.started_at, stage.reason = self.now, fails
         self.changed[plan.ref] = stage
         self.events.append({"type": "stage_started", "stage": plan.ref})
         if plan.watched_by or plan.peers:
             gates.announce(self, stage)
-        if not plan.children or not self._begin_children(stage, OWNER.STAGE_BEFORE, PART.BEFORE):
+        if fails is not None:
+            self.fail_stage(stage)
+        elif not plan.children or not self._begin_children(stage, OWNER.STAGE_BEFORE, PART.BEFORE):
             self.begin_tasks(stage)
         if plan.limit_s is not None and stage.status not in COMPLETE:
             self.work.append(Work(plan.ref, 0, plan.limit_s, waits=True, what="limit"))
