@@ -115,6 +115,8 @@ def test_two_tasks_in_one_place_are_refused() -> None:
         ([stage("a"), stage("b", "a", join_type="N_OF_M", join_threshold=2)], "unreachable_join", ("b",)),
         ([stage("a", join_type="XOR")], "unknown_join_type", ("a",)),
         ([stage("a", split_type="XOR")], "unknown_split_type", ("a",)),
+        ([stage("a", join_type=None)], "unknown_join_type", ("a",)),
+        ([stage("a", split_type=None)], "unknown_split_type", ("a",)),
         ([stage("")], "empty_ref", ()),
         ([stage("a", cancel_region={"gone"})], "unknown_ref", ("gone",)),
         ([stage("a", milestone_ref_id="gone")], "unknown_ref", ("gone",)),

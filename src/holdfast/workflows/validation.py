@@ -54,13 +54,13 @@ def _check_refs(stages: Sequence[StageExecution]) -> None:
 
 
 def _check_words(stage: StageExecution) -> None:
-    for code, what, word, words in (
-        ("unknown_join_type", "join type", stage.join_type, JoinType),
-        ("unknown_split_type", "split type", stage.split_type, SplitType),
-        ("unknown_milestone_status", "milestone status", stage.milestone_status, WorkflowStatus),
-        ("unknown_owner", "synthetic stage owner", stage.synthetic_stage_owner, SyntheticStageOwner),
+    for code, what, word, words, needed in (
+        ("unknown_join_type", "join type", stage.join_type, JoinType, True),
+        ("unknown_split_type", "split type", stage.split_type, SplitType, True),
+        ("unknown_milestone_status", "milestone status", stage.milestone_status, WorkflowStatus, False),
+        ("unknown_owner", "synthetic stage owner", stage.synthetic_stage_owner, SyntheticStageOwner, False),
     ):
-        if word is not None and word not in frozenset(words):
+        if word not in frozenset(words) and (needed or word is not None):
             known = ", ".join(words)
             raise WorkflowDefinitionError(
                 code, f"{stage.label} has the {what} {word!r}; known are {known}", (stage.ref_id,)
