@@ -17,8 +17,8 @@ YOUNG: Final = 10_000
 
 
 def relieve() -> None:
-    """Have the collector leave alone what is here now, and come less often. Who has told it when to come, or not to, is
-    obeyed."""
+    """Have the collector leave alone what is here now, and come less often. Who has turned it off, or told it to come
+    less often still, is obeyed."""
     gc.collect()
     gc.freeze()
     first, *later = gc.get_threshold()

@@ -64,7 +64,7 @@ class Run:
         self.is_new = is_new
         self._strict = strict
         # Nothing here leads back to the run: what is done with goes at once, and not when Python looks for cycles.
-        self._stages = _Stages(blueprint, is_new)
+        self._stages = _Stages(blueprint if is_new else None)
         self.knows_all = is_new
         """Whether every stage that something has happened to is here: the others are as the definition says."""
         self._rows: Rows = {}
@@ -273,15 +273,13 @@ def _fresh(blueprint: Blueprint, ref: str) -> StageState:
 
 
 class _Stages(dict[str, StageState]):
-    """The states that are here. Where it `knows_all`, one that is not was never changed: it is made when somebody
-    asks."""
+    """The states that are here. With a blueprint, one that is not was never changed: it is made when somebody asks."""
 
-    def __init__(self, blueprint: Blueprint, knows_all: bool) -> None:
+    def __init__(self, blueprint: Blueprint | None) -> None:
         self._blueprint = blueprint
-        self.knows_all = knows_all
 
     def __missing__(self, ref: str) -> StageState:
-        if not self.knows_all:
+        if self._blueprint is None:
             raise KeyError(ref)
         stage = self[ref] = _fresh(self._blueprint, ref)
         return stage
