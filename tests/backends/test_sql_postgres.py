@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
 import time
@@ -477,8 +478,20 @@ def test_an_interrupted_conversation_does_not_go_on(store: SqlStore) -> None:
 
 def test_a_database_without_tables_says_how_to_make_them() -> None:
     store = SqlStore(server().fresh_database())
-    with pytest.raises(SchemaError, match="run: holdfast db upgrade --url postgresql://"):
+    with pytest.raises(SchemaError) as told:
         store.get(ITEM, ["a"])
+    assert str(told.value).endswith(f"run: holdfast db upgrade --url {shlex.quote(store.url)}")
+    store.close()
+
+
+def test_the_advice_to_make_tables_names_no_url_without_its_password() -> None:
+    store = SqlStore(server().fresh_database().replace("postgres@", "postgres:s3cret@", 1))
+    with pytest.raises(SchemaError) as told:
+        store.get(ITEM, ["a"])
+    advice = str(told.value).partition("; ")[2]
+    assert advice.startswith("run: holdfast db upgrade, with HOLDFAST_URL, --url or --app")
+    assert "***" not in advice
+    assert "s3cret" not in str(told.value)
     store.close()
 
 

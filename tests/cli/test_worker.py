@@ -21,6 +21,8 @@ from holdfast.cli.worker import Journal, Remarks, Signals
 from holdfast.letters.bulk import LetterFilter
 from tests.cli import shop
 from tests.cli.conftest import Run
+from tests.databases import DATABASES
+from tests.stores import make_url
 
 ROOT = Path(__file__).parents[2]
 Failing = Callable[[int], list[str]]
@@ -102,6 +104,20 @@ def test_json_is_a_document_per_line(run: Run, failed: Failing, hold: Holdfast) 
 
 def test_a_store_that_is_not_there_is_code_4(run: Run) -> None:
     run("worker", "--once", "--url", "redis://127.0.0.1:1/0", code=ExitCode.NO_STORE)
+
+
+@pytest.mark.parametrize("once", [("--once",), ()])
+@pytest.mark.parametrize("app", [shop.APP, shop.CALLING, None])
+@pytest.mark.parametrize("name", [name for name in DATABASES if name != "sqlite"])
+def test_a_database_without_tables_is_code_4_and_said_once_before_anything_is_begun(
+    run: Run, tmp_path: Path, name: str, app: str | None, once: tuple[str, ...]
+) -> None:
+    url = make_url(name, tmp_path)
+    where: dict[str, str | None] = {"HOLDFAST_URL": None if app else url, "HOLDFAST_APP": app, shop.URL: url}
+    ended = run("worker", *once, env=where, code=ExitCode.NO_STORE)
+    assert ended.stdout == ""
+    [line] = ended.stderr.splitlines()
+    assert "has no Holdfast tables; run: holdfast db upgrade" in line
 
 
 def started(*args: str, **env: str) -> subprocess.Popen[str]:

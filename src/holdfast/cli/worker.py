@@ -20,6 +20,7 @@ from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.upkeep import Upkeep
 from holdfast.core.collector import as_before, relieve
 from holdfast.letters import events as letters
+from holdfast.machine.drain import DOMAIN
 from holdfast.outbox import events as outbox
 from holdfast.telemetry.events import CircuitStateChanged, GuardEvent
 from holdfast.views.plain import plain
@@ -63,8 +64,9 @@ def worker(session: Session, once: bool, queues: tuple[str, ...], as_json: bool)
         raise WrongUsage("--queue needs --app: without the program's functions nothing can be called")
     journal = Journal(as_json)
     hold = session.hold(create=session.has_app)
-    # A store that is not there is an error now; one that goes away later is waited for.
+    # A store that is not there, or has not got its tables, is an error now; one that goes away later is waited for.
     hold.store.ping()
+    hold.store.get(DOMAIN, [""])  # to a ping a server without tables answers, too
     options: dict[str, Any] = {"queues": queues} if queues else {}
     work: Any = hold.worker(**options) if session.has_app else Upkeep(hold)
     hold.telemetry.register(journal)

@@ -16,6 +16,7 @@ from pymysql.constants import CLIENT, ER  # type: ignore[import-untyped]  # as a
 from holdfast.backends.sql.database import Link, Lost, Row, Step, T, Taken
 from holdfast.backends.sql.dialect import Dialect, Mariadb
 from holdfast.backends.sql.plans import Plans
+from holdfast.backends.sql.revisions import how_to_upgrade
 from holdfast.backends.sql.schema import KEY_LENGTH, WAKE_TABLE
 from holdfast.backends.sql.server import Again, ServerDatabase
 from holdfast.backends.sql.statement import Statement
@@ -232,7 +233,7 @@ class MariadbDatabase(ServerDatabase[MariadbSession]):
             case ER.LOCK_DEADLOCK | ER.LOCK_WAIT_TIMEOUT:
                 return Again(text)
             case ER.NO_SUCH_TABLE:
-                return SchemaError(f"{self._url}: {text}; run: holdfast db upgrade --url {self._url}")
+                return SchemaError(f"{self._url}: {text}; {how_to_upgrade(self._url)}")
         if isinstance(error, pymysql.DataError | pymysql.IntegrityError):
             return InvalidValue(f"{text}; the record does not fit its kind")
         if isinstance(error, pymysql.OperationalError | pymysql.InterfaceError):

@@ -24,6 +24,7 @@ from holdfast.backends.sql.database import Link, Lost, Row, Step, T, Taken
 from holdfast.backends.sql.dialect import Dialect, Postgresql
 from holdfast.backends.sql.listen import CHANNEL, Listener, message
 from holdfast.backends.sql.plans import Plans, Write
+from holdfast.backends.sql.revisions import how_to_upgrade
 from holdfast.backends.sql.server import Again, ServerDatabase
 from holdfast.backends.sql.statement import Statement
 from holdfast.backends.sql.topics import Topics
@@ -350,7 +351,7 @@ class PostgresDatabase(ServerDatabase[PostgresSession]):
             case errors.DeadlockDetected() | errors.SerializationFailure():
                 return Again(str(error))
             case errors.UndefinedTable():
-                return SchemaError(f"{self._url}: {_line(error)}; run: holdfast db upgrade --url {self._url}")
+                return SchemaError(f"{self._url}: {_line(error)}; {how_to_upgrade(self._url)}")
             case psycopg.DataError() | psycopg.IntegrityError() | OverflowError():
                 return InvalidValue(f"{_line(error)}; the record does not fit its kind")
             case psycopg.OperationalError() | psycopg.InterfaceError():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 from collections.abc import Iterable
 from functools import cache
@@ -31,13 +32,18 @@ def check_version(applied: str | None, url: str) -> None:
     if applied == head():
         return
     if applied is None:
-        raise SchemaError(f"{url} has no Holdfast tables; run: holdfast db upgrade --url {url}")
+        raise SchemaError(f"{url} has no Holdfast tables; {how_to_upgrade(url)}")
     if applied not in revisions():
         known = f"this program knows {head() or 'none'}"
         raise SchemaError(f"{url} has tables of a newer Holdfast (revision {applied}, {known}); upgrade this program")
-    raise SchemaError(
-        f"{url} has tables of revision {applied}, needed is {head()}; run: holdfast db upgrade --url {url}"
-    )
+    raise SchemaError(f"{url} has tables of revision {applied}, needed is {head()}; {how_to_upgrade(url)}")
+
+
+def how_to_upgrade(url: str) -> str:
+    """The command that makes the tables, for a URL as it is shown: one without its secrets opens nothing."""
+    if "***" in url or "…" in url:
+        return "run: holdfast db upgrade, with HOLDFAST_URL, --url or --app as this program has it, password and all"
+    return f"run: holdfast db upgrade --url {shlex.quote(url)}"
 
 
 def bring_up(connection: sqlite3.Connection, url: str) -> None:

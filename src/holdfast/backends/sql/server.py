@@ -14,7 +14,7 @@ from holdfast.backends.sql.ddl import shared_ddl, tables_ddl
 from holdfast.backends.sql.dialect import Dialect
 from holdfast.backends.sql.plans import Plans
 from holdfast.backends.sql.pool import Pool
-from holdfast.backends.sql.revisions import check_version, head, newest
+from holdfast.backends.sql.revisions import check_version, head, how_to_upgrade, newest
 from holdfast.backends.sql.schema import VERSION_TABLE
 from holdfast.backends.sql.statement import Statement
 from holdfast.backends.sql.topics import Topics
@@ -78,7 +78,7 @@ class ServerDatabase(ABC, Generic[S]):
         if not self._missing([plans]):
             return
         name = plans.tables.rows.name
-        raise SchemaError(f"{self._url} has no table {name}; run: holdfast db upgrade --url {self._url}")
+        raise SchemaError(f"{self._url} has no table {name}; {how_to_upgrade(self._url)}")
 
     def create(self, plans: Sequence[Plans]) -> None:
         def work(session: S) -> None:
@@ -222,7 +222,7 @@ class ServerDatabase(ABC, Generic[S]):
 
             def applied(session: S) -> str | None:
                 if VERSION_TABLE not in self._tables(session):
-                    raise SchemaError(f"{self._url} has no Holdfast tables; run: holdfast db upgrade --url {self._url}")
+                    raise SchemaError(f"{self._url} has no Holdfast tables; {how_to_upgrade(self._url)}")
                 return newest(row[0] for row in session.execute(f"SELECT version_num FROM {VERSION_TABLE}"))
 
             check_version(self._with(applied, repeat=True), self._url)
