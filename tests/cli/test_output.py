@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import click
 import pytest
 
-from holdfast.cli.output import Column, document, facts, table
+from holdfast.cli.output import Column, Prose, document, facts, table
 from holdfast.cli.times import MOMENT, span
 from holdfast.views.letters import user_of
 from holdfast.views.plain import iso, masked
@@ -67,6 +67,22 @@ def test_a_list_of_names_goes_on_below_itself_and_cuts_none(
     monkeypatch.delenv("COLUMNS")
     facts([("operations", names)])
     assert capsys.readouterr().out == f"operations  charge, erase, {'x' * 30}, publish\\x1b, 支払い, rectify\n"
+
+
+def test_sentences_go_on_below_themselves_between_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = Prose("may be called again, with the same key\x1b, which is honoured")
+    monkeypatch.setenv("COLUMNS", "26")
+    facts([("so", text)])
+    assert capsys.readouterr().out.splitlines() == [
+        "so  may be called again,",
+        "    with the same key\\x1b,",
+        "    which is honoured",
+    ]
+    monkeypatch.delenv("COLUMNS")
+    facts([("so", text)])
+    assert capsys.readouterr().out == "so  may be called again, with the same key\\x1b, which is honoured\n"
 
 
 def test_stored_control_characters_are_shown_and_not_sent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,19 @@ def test_what_a_workflow_guarantees_is_said_by_name_or_id(own: Holdfast, run: Ru
     assert "there is no workflow 'nope'" in error
 
 
+def test_what_each_step_guarantees_can_be_read_in_80_columns(own: Holdfast, run: Run, answer: Any) -> None:
+    shown = run("workflow", "describe", "fulfil", env=ENV).stdout
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    said = " ".join(shown.split())
+    told = answer("describe", "fulfil", env=ENV)
+    assert told["words"] in said
+    for step in told["steps"]:
+        effect = step["effect"] or "undeclared"
+        assert f"{effect} {step['words']}" in said
+        assert f"{step['stage']} {step['task']} {effect}" in said
+
+
 def test_what_no_worker_can_take_is_shown_with_the_reason(own: Holdfast, run: Run, answer: Any) -> None:
     assert "all that is due can be taken" in run("workflow", "stranded").stderr
     id = own.workflows.start("fulfil", **ORDER).id

@@ -57,6 +57,12 @@ class Column:
     optional: bool = False
 
 
+class Prose(str):
+    """Sentences: a fact that goes on below itself, between words, where the terminal ends."""
+
+    __slots__ = ()
+
+
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
     """Print rows under titles. A cell that is a state or an outcome has its colour."""
     console = _console()
@@ -81,7 +87,7 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> None:
     console = _console()
     room = _room(console) - width - GAP
     for name, value in shown:
-        text = _enumerated(value, room) if isinstance(value, tuple) else _lines(value)
+        text = _fitted(value, room)
         first, *more = text.split("\n")
         line = Text(f"{name:<{width}}  ", style="bold")
         line.append(first, style=STYLES.get(first, "not bold"))
@@ -137,14 +143,23 @@ def _lines(value: Any) -> str:
     return "\n".join(_CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", line) for line in str(value).split("\n"))
 
 
-def _enumerated(names: Iterable[Any], room: int) -> str:
-    """`a, b, c`, on as many lines as it takes; a name is never cut, for somebody may want to give it to a command."""
+def _fitted(value: Any, room: int) -> str:
+    match value:
+        case tuple():  # a name is never cut, for somebody may want to give it to a command
+            return _filled([f"{_cell(name)}," for name in value], room).removesuffix(",")
+        case Prose():
+            return _filled(_cell(value).split(), room)
+    return _lines(value)
+
+
+def _filled(words: Iterable[str], room: int) -> str:
+    """The words, on as many lines as it takes."""
     lines = [""]
-    for name in map(_cell, names):
-        if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(name) + 1 > room:
+    for word in words:
+        if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) > room:
             lines.append("")
-        lines[-1] += (" " if lines[-1] else "") + name + ","
-    return "\n".join(lines).removesuffix(",")
+        lines[-1] += (" " if lines[-1] else "") + word
+    return "\n".join(lines)
 
 
 def _room(console: Console) -> int:

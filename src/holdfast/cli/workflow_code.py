@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import by_option, json_option
-from holdfast.cli.output import Column, document, facts, heading, note, say, table
+from holdfast.cli.output import Column, Prose, document, facts, heading, note, say, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import ago
 from holdfast.cli.workflow_rows import arguments_of, find_record, json_of, row_document
@@ -19,7 +19,8 @@ _STRANDED: Final = (
     Column("workflow"), Column("name", gives=True), Column("stage", gives=True), Column("for", right=True),
     Column("reason", gives=True),
 )  # fmt: skip
-_STEPS: Final = (Column("stage", gives=True), Column("task", gives=True), Column("effect"), Column("so", gives=True))
+_STEPS: Final = (Column("stage", gives=True), Column("task", gives=True), Column("effect"))
+_UNDECLARED: Final = "undeclared"
 
 
 @click.command()
@@ -44,10 +45,13 @@ def describe(session: Session, name: str, given: str | None, as_json: bool) -> N
     if as_json:
         document(found.to_document())
         return
-    facts([("name", found.name), ("effect", str(found.effect)), ("so", found.words),
-           ("because of", ", ".join(found.weakest))])  # fmt: skip
+    facts([("name", found.name), ("effect", str(found.effect)), ("so", Prose(found.words)),
+           ("because of", found.weakest)])  # fmt: skip
     heading("steps")
-    table(_STEPS, [(one.stage, one.task, one.effect or "undeclared", one.words) for one in found.steps])
+    table(_STEPS, [(one.stage, one.task, one.effect or _UNDECLARED) for one in found.steps])
+    heading("so a step that is")
+    # Once for each effect: beside every step these sentences would have to be cut.
+    facts({one.effect or _UNDECLARED: Prose(one.words) for one in found.steps}.items())
 
 
 @click.command()
