@@ -150,6 +150,17 @@ def test_the_graph_is_drawn_here_or_into_a_file(started: str, run: Run, tmp_path
     assert said == f"holdfast: cannot write to {nowhere}: No such file or directory\n"
 
 
+@pytest.mark.parametrize("name", ["order.png", "order.JPG", "order.v2.pdf"])
+def test_a_file_whose_name_says_that_it_is_no_svg_is_not_written(
+    started: str, run: Run, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / name
+    said = run("graph", started, "--out", str(file), code=ExitCode.USAGE).stderr
+    assert said.startswith(f"holdfast: the picture is an SVG, got --out {file}; write it to {file.with_suffix('.svg')}")
+    assert f"make a {file.suffix.lower()} of it" in said
+    assert not file.exists()
+
+
 def test_nothing_that_is_printed_is_wider_than_the_terminal(started: str, run: Run) -> None:
     for command in ("list", f"show {started}", f"log {started}", f"graph {started}", f"show {started} --stage charge"):
         assert max(map(len, run(*command.split()).stdout.splitlines())) <= 80, command

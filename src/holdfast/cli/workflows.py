@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -46,6 +47,10 @@ _WORKFLOWS: Final = (
     Column("took", right=True), Column("application", gives=True, optional=True), Column("reason", gives=True),
 )  # fmt: skip
 _GRAPH: Final = (Column(""), *STAGES)
+_OTHER_PICTURES: Final = (
+    ".png", ".apng", ".jpg", ".jpeg", ".gif", ".webp", ".avif", ".heic", ".bmp", ".tif", ".tiff", ".ico", ".pdf", ".ps",
+    ".eps", ".svgz",
+)  # fmt: skip
 _TASKS: Final = (
     Column("#", right=True), Column("task", gives=True), Column("status"), Column("took", right=True),
     Column("tries", right=True), Column("error", gives=True),
@@ -184,7 +189,10 @@ def log(session: Session, id: str, after: int, limit: int, as_json: bool) -> Non
 @click.command()
 @click.argument("id")
 @click.option(
-    "--out", type=click.Path(dir_okay=False, allow_dash=True), metavar="FILE", help="Write an SVG there; - is stdout."
+    "--out",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Write an SVG there (.svg); - is stdout.",
 )
 @store_options
 @pass_session
@@ -193,6 +201,11 @@ def graph(session: Session, id: str, out: str | None) -> None:
 
     Their states and times are shown here, or in a picture that is written to a file.
     """
+    if out is not None and (ending := Path(out).suffix.lower()) in _OTHER_PICTURES:
+        raise WrongUsage(
+            f"the picture is an SVG, got --out {out}; write it to {Path(out).with_suffix('.svg')}, which a browser "
+            f"opens, and have another program make a {ending} of it: inkscape, for instance, or rsvg-convert"
+        )
     workflow, now = find_workflow(session, id), session.now()
     if out is not None:
         remote = session.remote
