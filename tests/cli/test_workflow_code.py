@@ -12,7 +12,7 @@ from click.testing import Result
 from holdfast.app import Holdfast
 from holdfast.cli.exits import ExitCode
 from tests.cli import shop
-from tests.cli.test_workflow import ENV, ORDER, work
+from tests.cli.test_workflow import APP, ENV, ORDER, work
 
 Run = Callable[..., Result]
 
@@ -82,7 +82,12 @@ def test_a_run_is_forked_from_a_stage(own: Holdfast, run: Run, answer: Any) -> N
         (("--from", "pack", "--context", "[]"), "--context must be", ExitCode.USAGE),
         (("--from", "pack", "--context", "{"), "must be JSON", ExitCode.USAGE),
         (("--from", "pack", "--context", '{"no": 1}'), "there is no input 'no'", ExitCode.FAILED),
-        (("--from", "pack", "--with", "nope"), "no workflow 'nope'", ExitCode.FAILED),
+        (
+            ("--from", "pack", "--with", "nope", "--app", APP),
+            "no workflow 'nope' is known; there are fulfil;",
+            ExitCode.NOT_FOUND,
+        ),
+        (("--from", "pack", "--with", "nope"), "give --app", ExitCode.USAGE),
     ],
 )
 def test_what_cannot_be_forked_is_said(own: Holdfast, run: Run, args: Any, says: str, code: ExitCode) -> None:

@@ -7,11 +7,19 @@ from typing import Final
 
 import click
 
-from holdfast.cli.exits import Failed, NotFound, WrongUsage
+from holdfast.cli.exits import Failed, NotFound
 from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import document, note, say
 from holdfast.cli.session import Session, pass_session, store_options
-from holdfast.cli.workflow_rows import arguments_of, find_record, find_workflow, json_of, lines_of, row_document
+from holdfast.cli.workflow_rows import (
+    arguments_of,
+    find_record,
+    find_workflow,
+    json_of,
+    lines_of,
+    row_document,
+    workflows_with,
+)
 from holdfast.cli.workflow_watch import follow
 from holdfast.errors import TaskError, WorkflowNotFoundError
 from holdfast.machine.workflow import WorkflowStatus
@@ -39,12 +47,7 @@ def start(session: Session, name: str, given: str, key: str | None, watches: boo
 
     Needs --app, or a server that has the program, which has made it known with `hold.workflows.add`.
     """
-    if not session.has_program:
-        raise WrongUsage("to start a workflow its functions are needed: give --app of its program (or HOLDFAST_APP)")
-    flows = session.hold(create=True).workflows
-    if name not in flows.known:
-        there = ", ".join(sorted(flows.known)) or "none"
-        raise NotFound(f"no workflow {name!r} is known; there are {there}; hold.workflows.add(…) makes one known")
+    flows = workflows_with(session, name, "start a workflow")
     args, kwargs = arguments_of(given)
     id = flows.start(name, *args, idempotency_key=key, **kwargs).id
     if watches:

@@ -11,7 +11,7 @@ from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import Column, Prose, document, facts, heading, note, say, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import ago
-from holdfast.cli.workflow_rows import arguments_of, find_record, json_of, row_document
+from holdfast.cli.workflow_rows import arguments_of, find_record, json_of, row_document, workflows_with
 from holdfast.errors import TaskError, WorkflowDefinitionError, WorkflowNotFoundError
 from holdfast.views.plain import plain
 
@@ -92,6 +92,8 @@ def fork(
     context = json_of("--context", given)
     if not isinstance(context, dict):
         raise WrongUsage(f"--context must be {{…}}, got {given}")
+    if name is not None:
+        workflows_with(session, name, "go on with another workflow")
     try:
         made = session.workflows.fork(
             id, stage, context=context, workflow=name, idempotency_key=key, by=by or "anonymous"

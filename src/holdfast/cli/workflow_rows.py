@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.cli.answers import moment
 from holdfast.cli.api import part
@@ -21,6 +21,9 @@ from holdfast.workflows.history import LogEntry
 from holdfast.workflows.lengths import took
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.records import WorkflowRecord
+
+if TYPE_CHECKING:
+    from holdfast.workflows.workflows import Workflows
 
 STAGES: Final = (
     Column("stage", gives=True), Column("status"), Column("took", right=True),
@@ -64,6 +67,17 @@ def find_workflow(session: Session, id: str) -> Workflow:
     """The workflow. Raises NotFound."""
     find_record(session, id)
     return session.workflows.workflow(id)
+
+
+def workflows_with(session: Session, name: str, to_do: str) -> Workflows:
+    """The workflows, one of which is known by that name. Raises WrongUsage without the program, and NotFound."""
+    if not session.has_program:
+        raise WrongUsage(f"to {to_do} its functions are needed: give --app of its program (or HOLDFAST_APP)")
+    flows = session.hold(create=True).workflows
+    if name not in flows.known:
+        there = ", ".join(sorted(flows.known)) or "none"
+        raise NotFound(f"no workflow {name!r} is known; there are {there}; hold.workflows.add(…) makes one known")
+    return flows
 
 
 def log_row(entry: LogEntry) -> Sequence[Any]:

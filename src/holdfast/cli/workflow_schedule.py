@@ -15,7 +15,7 @@ from holdfast.cli.output import Column, document, facts, heading, note, say, tab
 from holdfast.cli.revealing import reveal_schedule
 from holdfast.cli.session import InOrder, Session, pass_session, store_options
 from holdfast.cli.times import stamp, until
-from holdfast.cli.workflow_rows import LOG, json_of, log_row
+from holdfast.cli.workflow_rows import LOG, json_of, log_row, workflows_with
 from holdfast.errors import ConfigurationError, TaskError, WorkflowDefinitionError, WorkflowNotFoundError
 from holdfast.views.plain import masked, plain
 from holdfast.views.workflows import entry_document, schedule_document
@@ -61,12 +61,7 @@ def add(session: Session, /, name: str, workflow: str, given: str, as_json: bool
 
     Needs --app, or a server that has the program, which has made the workflow known with `hold.workflows.add`.
     """
-    if not session.has_program:
-        raise WrongUsage("to schedule a workflow its functions are needed: give --app of its program (or HOLDFAST_APP)")
-    flows = session.hold(create=True).workflows
-    if workflow not in flows.known:
-        there = ", ".join(sorted(flows.known)) or "none"
-        raise NotFound(f"no workflow {workflow!r} is known; there are {there}; hold.workflows.add(…) makes one known")
+    flows = workflows_with(session, workflow, "schedule a workflow")
     try:
         made = flows.schedules.add(name, workflow, json_of("--input", given), by=by or "anonymous", **options)
     except (ConfigurationError, WorkflowDefinitionError) as error:
