@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -172,6 +173,31 @@ def test_attempts_are_listed_oldest_first(answer: Answer, run: Run, failed: Call
     assert [(one["number"], one["outcome"], one["trigger"]) for one in made["attempts"]] == [
         (1, "failed", "manual_replay")
     ]
+
+
+def test_a_next_try_is_shown_only_where_somebody_makes_it(run: Run, filed: Filed, monkeypatch: Any) -> None:
+    program: dict[str, str | None] = {"HOLDFAST_URL": None, "HOLDFAST_APP": shop.APP}
+    request = {"function": "charge", "args": {"order_id": "o-1", "amount": 1}}
+    retried = filed(request_data=request)
+    permanent = filed(failure_type="MAX_RETRIES_TYPEERROR", request_data=request)
+    monkeypatch.setenv(shop.DOWN, "1")
+    for id in (retried, permanent):
+        run("letters", "retry", id, env=program, code=ExitCode.FAILED)
+
+    def told(id: str, env: dict[str, str | None] | None = None) -> list[str]:
+        shown = run("letters", "show", id, env=env).stdout.splitlines()
+        return [line[:10] for line in shown if line.startswith(("next try ", "not before "))]
+
+    assert told(retried, program) == ["next try  "]
+    assert told(permanent, program) == ["not before"]
+    assert told(retried) == told(permanent) == ["not before"]  # whether somebody does is the program's to say
+
+
+def test_a_time_before_which_nobody_tries_is_not_shown_once_it_is_over(run: Run, filed: Filed) -> None:
+    id = filed(next_attempt_at=datetime.now(UTC) - timedelta(seconds=5))
+    shown = run("letters", "show", id).stdout
+    assert "not before" not in shown
+    assert "next try" not in shown
 
 
 @pytest.mark.parametrize("command", ["show", "attempts"])

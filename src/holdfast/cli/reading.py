@@ -62,7 +62,8 @@ def show(session: Session, id: str, as_json: bool) -> None:
     if as_json:
         document({**letter_document(letter), "attempts": [attempt_document(attempt) for attempt in attempts]})
         return
-    facts(_facts(letter, session.now()))
+    now = session.now()
+    facts(_facts(letter, now, _due(session, letter, now)))
     for name in PAYLOADS:
         if data := getattr(letter, name):
             heading(name.replace("_", " "))
@@ -143,7 +144,19 @@ def _row(letter: FailedOperationData, now: datetime) -> tuple[Any, ...]:
     return letter.id, letter.status, letter.domain, tries, ago(letter.created_at, now), error
 
 
-def _facts(letter: FailedOperationData, now: datetime) -> list[tuple[str, Any]]:
+def _due(session: Session, letter: FailedOperationData, now: datetime) -> tuple[str, str]:
+    """The next try, where the program that is here makes it by itself. Otherwise, until when nobody can replay it
+    without force: without its program that is all that is known, and what is a person's to do does not happen then.
+    """
+    at = letter.next_attempt_at
+    if at is not None and session.has_app:
+        handlers = session.letters.handlers
+        if handlers.find(letter) is not None and handlers.recovers(letter.domain, letter.failure_type):
+            return "next try", stamp(at)
+    return "not before", stamp(at) if at is not None and at > now else ""
+
+
+def _facts(letter: FailedOperationData, now: datetime, due: tuple[str, str]) -> list[tuple[str, Any]]:
     entity = " ".join(part for part in (letter.entity_type, letter.entity_id) if part)
     return [
         ("id", letter.id),
@@ -158,7 +171,7 @@ def _facts(letter: FailedOperationData, now: datetime) -> list[tuple[str, Any]]:
         ("occurrences", str(letter.occurrences) if letter.occurrences > 1 else ""),
         ("created", f"{stamp(letter.created_at)} ({ago(letter.created_at, now)} ago)"),
         ("last try", stamp(letter.last_retry_at)),
-        ("next try", stamp(letter.next_attempt_at)),
+        due,
         ("expires", stamp(letter.expires_at)),
         ("resolved", stamp(letter.resolved_at)),
         ("resolved by", None if letter.resolved_by_id is None else str(letter.resolved_by_id)),

@@ -166,6 +166,10 @@ class ReplayHandlers:
         found = [*self._functions.get(domain, {}).values()]
         return [*found, self._handlers[domain]] if domain in self._handlers else found
 
+    def recovers(self, domain: str, failure_type: str) -> bool:
+        """Whether a recovery in this process replays such letters by itself."""
+        return any(route.recovers(failure_type) for route in self.routes(domain))
+
     def guard_of(self, domain: str) -> Guard | None:
         """The guard whose breaker speaks for the domain."""
         return next((route.guard for route in self.routes(domain) if route.guard is not None), None)

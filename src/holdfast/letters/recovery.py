@@ -135,7 +135,7 @@ class Recovery:
         handlers = self._replayer.handlers
         waiting: Waiting = {}
         for domain, kind in self._store.tally(LETTER, ("domain", "failure_type"), equal(status="pending")):
-            if any(route.recovers(kind) for route in handlers.routes(domain)):
+            if handlers.recovers(domain, kind):
                 waiting[domain] = (*waiting.get(domain, ()), kind)
         return waiting
 
