@@ -17,6 +17,7 @@ _HOMES = {
     "testing.recorder": "Recorder recording",
     "guard.scope": "Scope",
     "testing.switches": "disable trip unchanged",
+    "testing.tasks": "in_task",
     "testing.workflow_kit": "WorkflowTestKit",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -57,4 +58,5 @@ if TYPE_CHECKING:
     from holdfast.testing.switches import disable as disable
     from holdfast.testing.switches import trip as trip
     from holdfast.testing.switches import unchanged as unchanged
+    from holdfast.testing.tasks import in_task as in_task
     from holdfast.testing.workflow_kit import WorkflowTestKit as WorkflowTestKit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -120,6 +122,16 @@ def current_task() -> TaskContext | None:
     """The task of a workflow that is being run here, if there is one."""
     found = _current.get()
     return found.task if isinstance(found, Marks) else found
+
+
+@contextmanager
+def being(context: TaskContext) -> Iterator[None]:
+    """What runs in the block is this task."""
+    token = _current.set(context)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 def be_task(context: TaskContext) -> None:
