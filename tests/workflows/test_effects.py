@@ -8,12 +8,14 @@ import pytest
 import sqlalchemy as sa
 
 from holdfast import (
+    Breaker,
     Cache,
     Effect,
     Fallback,
     Hedge,
     Holdfast,
     Hub,
+    RateLimit,
     Retry,
     RetryPolicy,
     StageExecution,
@@ -32,6 +34,8 @@ from holdfast import (
 )
 from holdfast.store.codec import to_json
 from holdfast.testing import ManualClock
+from holdfast.workflows.error_document import error_document, error_of
+from holdfast.workflows.faults import Faults
 from holdfast.workflows.records import ITEM
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
@@ -321,10 +325,25 @@ def test_a_model_whose_task_must_not_be_repeated_is_not_called_again_after_its_t
         flows.start(Workflow.create("shop", "sends", [one]))
 
 
+def unknown_here(kind: type[Exception]) -> Exception:
+    """What comes back from the process of a task that raised an error of a class that only that process has."""
+
+    class Lost(kind):  # type: ignore[misc, valid-type]  # whichever it is given
+        pass
+
+    return error_of(error_document(Lost("reset"), Faults().judge))
+
+
 @pytest.mark.parametrize("made_as", ["function", "model"])
 @pytest.mark.parametrize(
     ("error", "calls"),
-    [(ConnectionError("reset"), 1), (KeyError("declared"), 1), (TransientError("not begun", retry_after=60), 2)],
+    [
+        (ConnectionError("reset"), 1),
+        (KeyError("declared"), 1),
+        (TransientError("not begun", retry_after=60), 2),
+        (unknown_here(ConnectionError), 1),
+        (unknown_here(TransientError), 2),
+    ],
 )
 def test_what_must_not_be_repeated_is_tried_again_only_where_its_author_says_so(
     flows: Workflows, worker: WorkflowWorker, clock: ManualClock, made_as: str, error: Exception, calls: int
@@ -348,6 +367,28 @@ def test_what_must_not_be_repeated_is_tried_again_only_where_its_author_says_so(
         worker.run_once()
         clock.advance(100)
     assert (len(sent), run.status) == (calls, S.TERMINAL if calls == 1 else S.SUCCEEDED)
+
+
+@pytest.mark.parametrize("guard", [None, "bank"])
+def test_a_refusal_that_a_body_met_that_must_not_be_repeated_does_not_call_it_again(
+    hold: Holdfast, clock: ManualClock, guard: str | None
+) -> None:
+    hold.guard("bank", Breaker())
+    mail = hold.guard("mail", RateLimit(1, per=60))
+    mail.call(lambda: None)
+    paid: list[int] = []
+
+    @task(effect="at_least_once", guard=guard)
+    def pay() -> None:
+        paid.append(1)
+        mail.call(lambda: None)
+
+    run, worker = hold.workflows.start(_only(pay)), hold.workflows.worker()
+    for _ in range(3):
+        worker.run_once()
+        clock.advance(100)
+    worker.close()
+    assert (len(paid), run.status) == (1, S.TERMINAL)
 
 
 def test_a_description_says_what_holds_for_each_step_and_for_the_whole(flows: Workflows) -> None:

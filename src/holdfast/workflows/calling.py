@@ -17,7 +17,6 @@ from holdfast.errors import (
     ConfigurationError,
     GuardRejected,
     TaskTimeoutError,
-    TransientError,
 )
 from holdfast.machine.children import spawn
 from holdfast.machine.jump import jump
@@ -237,7 +236,7 @@ class Call:
     def raised(self, error: Exception) -> Settles:
         """Try again, or give up."""
         item = self.item
-        if isinstance(error, GuardRejected):  # it never ran: that costs no attempt
+        if isinstance(error, GuardRejected) and not self._may_have_done_it:  # it never ran: that costs no attempt
             delay = REFUSED_S if error.retry_after is None else error.retry_after
             return Settlement(item, _again(item.ref, delay, {}, error, costs=0))
         policy = self.task.retry or self._place.usual
@@ -256,10 +255,15 @@ class Call:
         delay = policy.schedule.delay(tries - 1, random.random) if hint is None else float(hint)
         return Settlement(item, _again(item.ref, delay, update, error))
 
+    @property
+    def _may_have_done_it(self) -> bool:
+        """Whether a refusal is one of a guard inside of a body that must not run again: its own guard has none."""
+        return self.task.effect is Effect.AT_LEAST_ONCE and self.task.guard is None
+
     def _tries(self, error: Exception, judged: Judgement) -> bool:
         has_policy = self.task.retry is not None
         if self.task.effect is Effect.AT_LEAST_ONCE:  # only where its author knows that nothing has happened yet
-            return judged.fault is Fault.TRANSIENT and isinstance(judged.decided_by, TransientError)
+            return judged.nothing_happened
         if isinstance(error, TaskTimeoutError):
             return bool(getattr(self.task, "retry_timeouts", has_policy))
         if isinstance(error, ConfigurationError):

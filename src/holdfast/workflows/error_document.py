@@ -1,7 +1,8 @@
 """Exceptions that cross from one process to another, as JSON.
 
 Nothing is imported to make one again: a class is used if this process has loaded it, and if what comes out says the
-same as the original. Otherwise the exception comes back as TransientError or as IsolatedError, whichever it was worth.
+same as the original. Otherwise the exception comes back as TransientError or as IsolatedError, whichever it was worth;
+as MaybeDoneError if it was no TransientError, and only declared to be worth another try.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from holdfast.errors import PermanentError, TransientError
 from holdfast.store.codec import plain
-from holdfast.workflows.faults import Fault, Judgement
+from holdfast.workflows.faults import Fault, Judgement, MaybeDoneError
 
 _DEEPEST: Final = 8
 _LONGEST: Final = 20_000
@@ -43,6 +44,7 @@ def error_document(error: BaseException, judge: Callable[[BaseException], Judgem
         "args": [_json_or_text(arg) for arg in error.args],
         "fields": {key: value for key, value in vars(error).items() if _is_json(value) and key != "__notes__"},
         "is_transient": verdict.fault is Fault.TRANSIENT,
+        "nothing_happened": verdict.nothing_happened,
         "retry_after": verdict.retry_after,
         "context_update": verdict.context_update if _is_json(verdict.context_update) else None,
         "cause": None if cause is None or depth == _DEEPEST else error_document(cause, judge, depth + 1),
@@ -79,8 +81,9 @@ def _remade(document: Mapping[str, Any]) -> Exception | None:
 def _stand_in(document: Mapping[str, Any]) -> Exception:
     if not document["is_transient"]:
         return IsolatedError(document["type"], document["message"])
+    kind = TransientError if document["nothing_happened"] else MaybeDoneError
     update = document["context_update"]
-    return TransientError(
+    return kind(
         f"{document['type']}: {document['message']}", retry_after=document["retry_after"], context_update=update
     )
 

@@ -25,6 +25,10 @@ class Fault(StrEnum):
     PERMANENT = "permanent"
 
 
+class MaybeDoneError(TransientError):
+    """Worth another try by what is declared. The body of the task has run, and has not said that nothing happened."""
+
+
 class Judgement(NamedTuple):
     """What an exception means, and what it asks for."""
 
@@ -33,6 +37,12 @@ class Judgement(NamedTuple):
     """The exception of the chain that decided; None: nothing is declared for any of them."""
     retry_after: float | None = None
     context_update: dict[str, Any] | None = None
+
+    @property
+    def nothing_happened(self) -> bool:
+        """Whether the author says that to try again repeats nothing: by a TransientError of the task's own."""
+        is_own = isinstance(self.decided_by, TransientError) and not isinstance(self.decided_by, MaybeDoneError)
+        return is_own and self.fault is Fault.TRANSIENT
 
 
 Predicate = Callable[[BaseException], Fault | None]

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from holdfast.core.outcome import Outcome, OutcomeKind
-from holdfast.errors import TransientError
 from holdfast.guard.cache import CacheStrategy
 from holdfast.guard.guard import Guard
 from holdfast.guard.hedge import HedgeStrategy
@@ -15,6 +14,7 @@ from holdfast.guard.retry import RetryStrategy
 from holdfast.letters.capture import REPLAYING
 from holdfast.workflows.calling import Call, Doable
 from holdfast.workflows.effects import Effect, check_retry, unsafe
+from holdfast.workflows.faults import MaybeDoneError
 from holdfast.workflows.transactions import Transactions
 
 T = TypeVar("T")
@@ -90,5 +90,5 @@ def _answer(outcome: Outcome[T]) -> T:
     """The value. Raises what the guard came to; a refusal only if the task has not run."""
     if outcome.kind is OutcomeKind.REJECTED and outcome.attempts:
         story = f"{outcome.error}; it had been called {outcome.attempts} times"
-        raise TransientError(story, retry_after=outcome.retry_after) from outcome.error
+        raise MaybeDoneError(story, retry_after=outcome.retry_after) from outcome.error
     return outcome.unwrap()
