@@ -175,6 +175,27 @@ def test_a_function_alone_verifies_a_result_in_both_colours(flows: Workflows, wo
     assert small.record.reason == "task 'grow' is not what was asked for: False"
 
 
+def test_a_task_function_that_has_failed_and_is_passed_over_is_not_verified(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    asked: list[Any] = []
+
+    @task(verify={"required_keys": ["parcel"], "function": asked.append})
+    def ship() -> Any:
+        return TaskResult.failed_continue("no parcel")
+
+    @workflow
+    def send() -> Any:
+        return ship()
+
+    run = flows.start(send)
+    worker.run_once()
+    assert (run.status, asked) == (S.SUCCEEDED, [])
+    [found] = flows.workflow(run.id).stages
+    assert found.status is S.FAILED_CONTINUE
+    assert [one.status for one in found.tasks] == [S.FAILED_CONTINUE, S.SKIPPED, S.SKIPPED]
+
+
 def test_a_bad_verification_of_a_task_function_is_refused_where_it_is_written() -> None:
     with pytest.raises(ConfigurationError, match=r"verify\.function must be a function"):
         task(verify={"function": "name"})(print)

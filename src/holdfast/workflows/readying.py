@@ -10,6 +10,8 @@ from holdfast.core.clock import Clock
 from holdfast.machine.finalizer import FinalizerForm
 from holdfast.machine.instances import base_of
 from holdfast.machine.retry import Retry
+from holdfast.machine.run import StageState
+from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
 from holdfast.workflows.beginning import Wanted
 from holdfast.workflows.binding import resolve
@@ -24,8 +26,10 @@ from holdfast.workflows.plan import StageExtras
 from holdfast.workflows.presence import Presence
 from holdfast.workflows.records import ItemRecord
 from holdfast.workflows.registry import TaskRegistry, hooks_of
+from holdfast.workflows.result import TaskResult
 from holdfast.workflows.run import Run
 from holdfast.workflows.stage_tasks import StageTask, read_shown
+from holdfast.workflows.verification import CHECK
 
 
 class Readying:
@@ -60,6 +64,8 @@ class Readying:
             run.read(self._store, (item.ref, base_of(item.ref), *extras.sources))
 
         task = self._tasks.get(item.type)
+        if _verifies(item.type, task) and _has_failed(run.stage(item.ref)):
+            return Call(item, TaskFunction(TaskResult.skipped, name=item.type), (), {}, run, self._place)
         if task is None:
             return self._stage_call(item, run, extras)
         doable = task if self._isolation is None else self._apart(task)
@@ -97,3 +103,12 @@ class Readying:
         if self._isolation is None or task in BUILT_IN or task.effect is Effect.TRANSACTIONAL:
             return task
         return IsolatedTask(task, self._isolation)
+
+
+def _verifies(type: str, task: TaskFunction[Any, Any] | None) -> bool:
+    return f"{type}.".startswith(f"{CHECK}.") if task is None else task.verifies
+
+
+def _has_failed(stage: StageState) -> bool:
+    """Whether a task of it has failed and was passed over: there is no success to be verified."""
+    return any(task.status is WorkflowStatus.FAILED_CONTINUE for task in stage.tasks)

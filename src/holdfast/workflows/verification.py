@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.core.backoff import BackoffStrategy, Jitter
 from holdfast.errors import VerificationError, WorkflowDefinitionError
 from holdfast.machine.retry import Retry
-from holdfast.machine.workflow import WorkflowStatus
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.task import Task
 from holdfast.workflows.task_run import TaskExecution
@@ -118,8 +117,6 @@ class ValueCheck(Task):
     """Looks at the keys and types of what a stage has left."""
 
     def execute(self, stage: StageExecution) -> TaskResult:
-        if _has_failed(stage):
-            return TaskResult.skipped()
         parse_verification(stage.verification, stage.label).check(stage.label, stage.outputs)
         return TaskResult.success()
 
@@ -131,15 +128,8 @@ class FunctionCheck(Task):
         self.function = function
 
     def execute(self, stage: StageExecution) -> TaskResult | Awaitable[TaskResult]:
-        if _has_failed(stage):
-            return TaskResult.skipped()
         said = self.function(stage)
         return _later(said, stage) if inspect.isawaitable(said) else _judged(said, stage)
-
-
-def _has_failed(stage: StageExecution) -> bool:
-    """Whether a task of it has failed and was passed over: there is no success to be verified."""
-    return any(task.status is WorkflowStatus.FAILED_CONTINUE for task in stage.tasks)
 
 
 def judge(label: str, said: Any) -> None:
