@@ -443,6 +443,18 @@ def test_to_look_at_keys_and_types_takes_nothing_from_what_a_workflow_guarantees
     assert ([one.effect for one in told.steps], told.effect) == ([Effect.IDEMPOTENT, Effect.PURE], Effect.IDEMPOTENT)
 
 
+@pytest.mark.parametrize("effect", ["at_least_once", None])
+def test_a_task_that_is_called_like_a_look_at_keys_and_types_guarantees_what_it_says(
+    flows: Workflows, effect: str | None
+) -> None:
+    for name in ("pay", "pay.check"):
+        flows.registry.register(name, lambda stage: None, effect="idempotent" if name == "pay" else effect)
+    tasks = [TaskExecution.create(name, name, position=at) for at, name in enumerate(("pay", "pay.check"))]
+    told = flows.describe(Workflow.create("shop", "pays", [StageExecution.create("pay", "pay", "pay", tasks=tasks)]))
+    assert [one.effect for one in told.steps] == [Effect.IDEMPOTENT, effect]
+    assert told.effect is Effect.AT_LEAST_ONCE
+
+
 def test_a_body_that_looks_at_its_input_needs_an_example_to_be_described(flows: Workflows) -> None:
     @workflow
     def branching(order: dict[str, Any]) -> Any:

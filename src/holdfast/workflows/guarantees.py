@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.workflows.effects import Effect, effect_named, weakest
-from holdfast.workflows.plan import Blueprint
+from holdfast.workflows.plan import Blueprint, StageExtras
 from holdfast.workflows.verification import CHECK, LOOK
 
 _STEP: Final[Mapping[Effect | None, str]] = {
@@ -81,15 +81,15 @@ class WorkflowGuarantees:
 def guarantees_of(blueprint: Blueprint) -> WorkflowGuarantees:
     """What a definition guarantees."""
     steps = [
-        StepGuarantee(ref, task["name"] or task["type"], _effect(task, blueprint.extras[ref].tasks[0]))
+        StepGuarantee(ref, task["name"] or task["type"], _effect(task, blueprint.extras[ref]))
         for ref in blueprint.plan.stages
         for task in blueprint.extras[ref].tasks
     ]
     return WorkflowGuarantees(blueprint.name, tuple(steps), blueprint.dead_letter)
 
 
-def _effect(task: Mapping[str, Any], first: Mapping[str, Any]) -> Effect | None:
+def _effect(task: Mapping[str, Any], extras: StageExtras) -> Effect | None:
     """What a task of a stage declares. To look at keys and types is ours, and changes nothing."""
-    if task["type"] == CHECK or (task is not first and task["type"] == first["type"] + LOOK):
-        return Effect.PURE
-    return effect_named(task["type"], task.get("effect"))
+    # After a function stand only its checks; a model may have a task of the user's that is called like one.
+    looks = task["type"] == (CHECK if extras.model is not None else extras.tasks[0]["type"] + LOOK)
+    return Effect.PURE if looks else effect_named(task["type"], task.get("effect"))
