@@ -41,7 +41,7 @@ _HOMES = {
     "doctor.rules": "Finding",
     "errors": (
         "AuditIntegrityError BudgetExhausted BulkheadFull BulkheadFullError BulkheadTimeoutError CircuitOpen "
-        "ConcurrencyError ConfigurationError Conflict DeadLetterError DeadlineExpired GuardRejected "
+        "CircuitOpenError ConcurrencyError ConfigurationError Conflict DeadLetterError DeadlineExpired GuardRejected "
         "GuardTimeout HoldfastError InvalidStateTransitionError InvalidValue MissingExtra OutcomeError PermanentError "
         "PolicyError PoolExhausted RateLimited RecoveryError ResolverContractError ResolverError SchemaError "
         "StoreError StoreUnavailable TaskError TaskNotFoundError TaskTimeoutError Throttled TransientError "
@@ -272,6 +272,7 @@ if TYPE_CHECKING:
     from holdfast.errors import BulkheadFullError as BulkheadFullError
     from holdfast.errors import BulkheadTimeoutError as BulkheadTimeoutError
     from holdfast.errors import CircuitOpen as CircuitOpen
+    from holdfast.errors import CircuitOpenError as CircuitOpenError
     from holdfast.errors import ConcurrencyError as ConcurrencyError
     from holdfast.errors import ConfigurationError as ConfigurationError
     from holdfast.errors import Conflict as Conflict
