@@ -10,7 +10,14 @@ from typing import Any, Final
 import pytest
 
 from holdfast.backends.memory import MemoryStore
-from holdfast.errors import BulkheadFullError, Conflict, TaskError, TransientError, WorkflowNotFoundError
+from holdfast.errors import (
+    BulkheadFullError,
+    CircuitOpenError,
+    Conflict,
+    TaskError,
+    TransientError,
+    WorkflowNotFoundError,
+)
 from holdfast.machine.breaker import Breaker
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Change, Store, Swap
@@ -19,6 +26,7 @@ from holdfast.store.record import evolve
 from holdfast.testing import ManualClock, WorkflowTestKit, trip
 from holdfast.workflows.bulkheads import TaskBulkheadManager, execute_with_resilience
 from holdfast.workflows.circuits import WorkflowCircuitFactory
+from holdfast.workflows.compartment import SHORTEST_RETRY_S
 from holdfast.workflows.config import BulkheadConfig, ResilienceConfig
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.handle import WorkflowRun
@@ -186,6 +194,27 @@ def test_a_refusal_that_a_task_meets_inside_costs_no_attempt_either(by: str) -> 
         kit.finish(run)
         assert kit.log(run).count("task_parked a") == 12
     assert calls == [(1, number if by == "bulkhead" else 0) for number in range(13)]
+
+
+@pytest.mark.parametrize("refusal", [BulkheadFullError, CircuitOpenError])
+def test_a_refusal_that_asks_to_be_called_at_once_does_not_call_without_end(refusal: type[TransientError]) -> None:
+    calls: list[int] = []
+
+    def charge(stage: StageExecution) -> None:
+        calls.append(1)
+        if len(calls) <= 2:
+            raise refusal("no slot", retry_after=0)
+
+    with WorkflowTestKit() as kit:
+        kit.workflows.registry.register("charge", charge)
+        one = StageExecution.create("charge", "a", "a", tasks=[TaskExecution.create("charge", "charge")])
+        kit.workflows.start(Workflow.create("shop", "refused", [one]))
+        worker = kit.workflows.worker()
+        for made in (1, 2, 3):
+            worker.run_once()
+            assert len(calls) == made
+            kit.clock.advance(SHORTEST_RETRY_S)
+        worker.close()
 
 
 EVERY_TYPE: Final = {"int": 7, "float": 0.5, "yes": True, "none": None, "list": [1, "2", {"deep": [3]}], "dict": {}}

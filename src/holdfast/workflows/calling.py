@@ -26,6 +26,7 @@ from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import micros, plain
 from holdfast.store.ids import new_record_id
 from holdfast.workflows.children import Offspring, SubWorkflow, offspring
+from holdfast.workflows.compartment import SHORTEST_RETRY_S
 from holdfast.workflows.effects import Effect
 from holdfast.workflows.execution import ExecutionResult
 from holdfast.workflows.faults import Fault, Judgement
@@ -248,7 +249,8 @@ class Call:
         hint = judged.retry_after
         if isinstance(error, BulkheadFullError | CircuitOpenError) and judged.fault is Fault.TRANSIENT:
             # A bulkhead or a circuit that the task asks itself: what it wanted to call never ran.
-            return Settlement(item, _again(item.ref, REFUSED_S if hint is None else hint, update, error, costs=0))
+            delay = REFUSED_S if hint is None else max(hint, SHORTEST_RETRY_S)
+            return Settlement(item, _again(item.ref, delay, update, error, costs=0))
         tries = self._run.stage(item.ref).tries(item.at, item.attempt)
         if not self._tries(error, judged) or (policy.attempts is not None and tries >= policy.attempts):
             return self.failing(error)

@@ -16,7 +16,8 @@ from holdfast.workflows.threads import Threads
 if TYPE_CHECKING:
     from holdfast.workflows.task_call import TaskCall
 
-_SHORTEST_RETRY_S: Final = 0.1
+SHORTEST_RETRY_S: Final = 0.1
+"""No refusal asks for another try before that: it costs nothing, so it could go on for ever."""
 _LONGEST_RETRY_S: Final = 30.0
 _UNKNOWN_RETRY_S: Final = 1.0
 
@@ -96,7 +97,7 @@ class Compartment:
         mean = self._mean_run_s
         if mean is None:
             return _UNKNOWN_RETRY_S
-        return min(_LONGEST_RETRY_S, max(_SHORTEST_RETRY_S, mean / self.limits.max_concurrent))
+        return min(_LONGEST_RETRY_S, max(SHORTEST_RETRY_S, mean / self.limits.max_concurrent))
 
     def note_run(self, run_s: float) -> None:
         mean = self._mean_run_s
