@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -215,3 +217,12 @@ def test_a_part_of_what_a_task_leaves_is_a_new_promise_and_fills_no_memory() -> 
         parts.trace((1,), {})
     assert len(parts._traces.stages) == 3
     assert len(parts._traces.calls) == 1
+
+
+@pytest.mark.parametrize("value", ["order-7", 7, 0.5])
+def test_a_copy_of_an_input_is_the_input_and_a_pickle_of_it_is_its_value(value: Any) -> None:
+    handed_on = form_of(lambda given: show(given, more=[given]), value)
+    assert form_of(lambda given: show(copy.copy(given), more=copy.deepcopy([given])), value) == handed_on
+    assert form_of(lambda given: show(pickle.loads(pickle.dumps(given))), value) == form_of(
+        lambda given: show(value), value
+    )

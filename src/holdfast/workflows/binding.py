@@ -70,8 +70,18 @@ class Unknown:
     __hash__ = object.__hash__
 
 
-# They have the names of what they stand for, since Python's own messages name them.
-_TRACKED: Final = {kind: type(kind.__name__, (kind,), {"__slots__": ()}) for kind in (str, int, float)}
+def _kept(value: Any, *_: object) -> Any:
+    return value
+
+
+def _tracking(kind: type) -> type:
+    """Its copies are itself, as those of a text or number are, and what is pickled is the plain value. It has the name
+    of what it stands for, since Python's own messages name it."""
+    own = {"__slots__": (), "__copy__": _kept, "__deepcopy__": _kept, "__reduce__": lambda self: (kind, (kind(self),))}
+    return type(kind.__name__, (kind,), own)
+
+
+_TRACKED: Final = {kind: _tracking(kind) for kind in (str, int, float)}
 
 
 def tracked(value: Any) -> Any:
