@@ -389,6 +389,35 @@ def test_the_log_says_when_and_what_also_where_there_is_little_room(shop: Shop, 
     expect(page.get_by_role("tab", name="Input, guarantees")).to_be_in_viewport(ratio=0.9)
 
 
+def test_the_log_counts_from_the_start_and_not_from_when_a_workflow_began_to_wait_for_its_turn(
+    tmp_path: Path, browser: Browser
+) -> None:
+    clock = ManualClock()
+
+    @task
+    def weigh() -> None:
+        clock.advance(0.0032)
+
+    @workflow(limit=1)
+    def weighed() -> Any:
+        return weigh()
+
+    with clocked(tmp_path, clock) as hold:
+        hold.workflows.start(weighed)
+        id = hold.workflows.start(weighed).id
+        with server_of(hold) as url:
+            visit = Visit(browser, url)
+            after = visit(f"/workflows/{id}?tab=log").locator(".workflows-log tbody td:last-child")
+            expect(after).to_have_text([""])
+            clock.advance(60)
+            worker = hold.workflows.worker()
+            worker.run_once()
+            worker.close()
+            after = visit(f"/workflows/{id}?tab=log").locator(".workflows-log tbody td:last-child")
+            expect(after).to_have_text(["", *["0 s"] * 2, *["3.2 ms"] * 3])
+            visit.end()
+
+
 def test_a_graph_can_be_read_on_a_phone_and_begins_where_something_is_to_be_seen(shop: Shop, visit: Visit) -> None:
     id = shop.order()
     page = visit(f"/workflows/{id}", viewport=NARROW)

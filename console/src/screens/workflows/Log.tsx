@@ -6,7 +6,7 @@ import { Status } from "@/parts/Badge";
 import { Button } from "@/parts/Button";
 import { Card } from "@/parts/Card";
 import { Pager } from "@/parts/Pager";
-import { span } from "@/parts/span";
+import { micros, span } from "@/parts/span";
 import { Empty, Loaded } from "@/parts/States";
 import { type Column, Table } from "@/parts/Table";
 import { Text } from "@/parts/Text";
@@ -18,7 +18,7 @@ import { type LogItem, type Past, type Workflow } from "@/screens/workflows/stat
 const AT_ONCE = 200;
 const SETTLES_MS = 150;
 
-function columnsOf(began: string): readonly Column<LogItem>[] {
+function columnsOf(began: string | null): readonly Column<LogItem>[] {
   return [
     { title: "No.", cell: (one) => one.seq, width: "60px", right: true },
     {
@@ -38,14 +38,14 @@ function columnsOf(began: string): readonly Column<LogItem>[] {
     { title: "Stage", cell: (one) => (one.stage ? <Text value={one.stage} most={60} /> : null), width: "18%" },
     { title: "Facts", cell: (one) => (said(one) ? <Text value={said(one)} most={300} /> : null), optional: true },
     { title: "At", cell: (one) => <Time at={one.at} absolute />, width: "170px", right: true, optional: true },
-    { title: "After", cell: (one) => duration(span(began, one.at)), width: "100px", right: true },
+    { title: "After", cell: (one) => (began && micros(one.at) >= micros(began) ? duration(span(began, one.at)) : null), width: "100px", right: true },
   ];
 }
 
 /** Everything that happened, in the order in which it did. */
 export function Log({ workflow, at }: { workflow: Workflow; at: number | undefined }) {
   const url = useUrl();
-  const { id, created_at: began } = workflow;
+  const { id, start_time: began } = workflow;
   const columns = useMemo(() => columnsOf(began), [began]);
   const query = { after: Number(url.get("after") ?? 0) || 0, limit: AT_ONCE };
   const log = useQuery({
