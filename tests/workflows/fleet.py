@@ -169,7 +169,7 @@ class Fleet:
         if most_again is None:
             strays = [one for one in again if one.pid not in self.gone and one.pid not in late]
             assert not strays, f"run again though nobody died: {strays[:5]}"
-            most_again = THREADS * (len(self.gone) + len(late))
+        most_again = max(most_again or 0, THREADS * (len(self.gone) + len(late)))
         assert len(again) <= most_again, f"{len(again)} run again, and {most_again} may be"
         self._check_log()
         deaths = f"{len(self.runs)} workflows, {len(self.gone)} died, {len(late)} lost their lease"
