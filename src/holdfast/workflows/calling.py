@@ -259,7 +259,7 @@ class Call:
 
     @property
     def _may_have_done_it(self) -> bool:
-        """Whether a refusal is one of a guard inside of a body that must not run again: its own guard has none."""
+        """Whether a refusal comes from inside of a body that must not run again: the task has no guard of its own."""
         return self.task.effect is Effect.AT_LEAST_ONCE and self.task.guard is None
 
     def _tries(self, error: Exception, judged: Judgement) -> bool:
