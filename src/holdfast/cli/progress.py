@@ -26,15 +26,19 @@ def follow(bulk: Bulk, begun: BulkProgress, *, runs_here: bool) -> BulkProgress:
     stop = threading.Event()
     trouble: list[Exception] = []
     worker = threading.Thread(target=_work, args=(bulk, begun.id, stop, trouble), name="holdfast-bulk", daemon=True)
-    if runs_here and not begun.is_over:
-        worker.start()
     try:
-        _watch(bulk, begun, trouble)
-        if worker.is_alive():
-            worker.join()
+        try:
+            if runs_here and not begun.is_over:
+                worker.start()
+            _watch(bulk, begun, trouble)
+            _wait_for(worker)
+        except KeyboardInterrupt:
+            stop.set()
+            if worker.is_alive():
+                note("stopping: what has begun is finished; Ctrl-C again ends it now")
+            _wait_for(worker)
     except KeyboardInterrupt:
-        stop.set()
-        _wait_for(worker)
+        os._exit(ExitCode.ABORTED)  # threads that run user code cannot be ended in any other way
     finally:
         stop.set()
     if trouble:
@@ -67,13 +71,9 @@ def _watch(bulk: Bulk, begun: BulkProgress, trouble: list[Exception]) -> None:
 
 
 def _wait_for(worker: threading.Thread) -> None:
-    """Let the thread finish what it has begun, unless the user will not wait for that either."""
-    try:
-        if worker.is_alive():
-            note("stopping: what has begun is finished; Ctrl-C again ends it now")
-            worker.join()
-    except KeyboardInterrupt:
-        os._exit(ExitCode.ABORTED)  # threads that run user code cannot be ended in any other way
+    # In pieces: a signal that comes just before a thread begins to wait for another one is handled when that has ended.
+    while worker.is_alive():
+        worker.join(LOOK_EVERY_S)
 
 
 def _work(bulk: Bulk, id: str, stop: threading.Event, trouble: list[Exception]) -> None:
