@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from holdfast.backends.sql.dialect import Dialect
+from holdfast.backends.sql.dialect import Dialect, plain_type
 from holdfast.backends.sql.pages import Pages, Read
 from holdfast.backends.sql.schema import Tables, tables_of
 from holdfast.backends.sql.statement import Statement
@@ -61,7 +61,8 @@ class Tally:
 
 
 class Write:
-    """One way of changing a record, in the forms in which it is run."""
+    """One way of changing a record, in the forms in which it is run. `alike` are the places of values that are sent
+    once if they are the same in many rows."""
 
     def __init__(
         self,
@@ -70,10 +71,12 @@ class Write:
         bulk: Callable[[tuple[int, ...]], Any],
         *,
         id_at: int = 0,
+        alike: Sequence[int] = (),
         in_turn: bool = False,
     ) -> None:
         self.id_at = id_at
         """Where the id is among the values; what is before it are the new ones."""
+        self._alike = alike
         self.in_turn = in_turn
         """Whether it may take or free a unique value: then the order of such changes matters, whatever their ids."""
         self._expression = expression
@@ -93,20 +96,28 @@ class Write:
             return self.one
         return Statement(_insisting(self._expression, sa.func.count()), self._dialect)
 
+    @cached_property
+    def has_many(self) -> bool:
+        """Whether it has a form for many rows in this dialect."""
+        return self._dialect.deletes_many or not isinstance(self._expression, sa.Delete)
+
     def many(self, rows: Sequence[Sequence[Any]]) -> tuple[Statement, list[list[Any]]]:
         """A statement for many rows, and its values for each time that it is to be run.
 
-        New values that are the same in all rows are sent once. Where rows may be gone, it gives the ids of the others.
+        Where rows may be gone, it gives the ids of the others.
         """
-        columns = [*zip(*rows, strict=True)]
-        news = columns[: self.id_at]
-        same = tuple([at for at, column in enumerate(news) if column.count(column[0]) == len(column)])
-        if same not in self._forms:
-            same = same if len(self._forms) < MOST_FORMS else ()
-            self._forms[same] = Statement(self._bulk(same), self._dialect)
-        shared = [columns[at][0] for at in same]
-        given = self._dialect.giving([column for at, column in enumerate(columns) if at not in same])
-        return self._forms[same], [shared + values for values in given]
+        first, last = rows[0], rows[-1]
+        same = tuple([at for at in self._alike if first[at] == last[at]])
+        if same and not _agree(rows, *same):  # as they do where the first one and the last one agree, nearly always
+            same = tuple([at for at in same if _agree(rows, at)])
+        if same not in self._forms and len(self._forms) >= MOST_FORMS:
+            same = ()
+        form = self._forms.get(same)
+        if form is None:
+            form = self._forms[same] = Statement(self._bulk(same), self._dialect)
+        shared = [first[at] for at in same]
+        given = self._dialect.giving(rows, [at for at in range(len(first)) if at not in same])
+        return form, [shared + values for values in given] if shared else given
 
     @cached_property
     def surely_many(self) -> Statement:
@@ -199,13 +210,18 @@ class Plans:
         binder = Binder()
         values = {column.name: binder.one(column) for column in self._rows.c}
 
-        def bulk(_: tuple[int, ...]) -> Any:
-            names = [column.name for column in self._rows.c]
-            given = self.dialect.given([(name, self._rows.c[name]) for name in names], Binder().of)
-            return self._rows.insert().from_select(names, sa.select(*(given.c[name] for name in names)))
+        def bulk(same: tuple[int, ...]) -> Any:
+            columns, binder = list(self._rows.c), Binder()
+            # In a query, PostgreSQL would read a parameter as text, wherever it goes.
+            found: dict[int, Any] = {at: sa.cast(binder.one(columns[at]), plain_type(columns[at])) for at in same}
+            others = [at for at in self.places if at not in found]
+            given = self.dialect.given([(columns[at].name, columns[at]) for at in others], binder.of)
+            found |= {at: given.c[columns[at].name] for at in others}
+            chosen = sa.select(*(found[at] for at in self.places))
+            return self._rows.insert().from_select([column.name for column in columns], chosen)
 
         made = self._rows.insert().inline().values(values)
-        return Write(made, self.dialect, bulk, in_turn=bool(self.kind.unique))
+        return Write(made, self.dialect, bulk, alike=self.places[1:], in_turn=bool(self.kind.unique))
 
     def swap(self, changed: tuple[int, ...], kept: tuple[int, ...] = (), long: tuple[int, ...] = ()) -> Write:
         """Values: the new values of the changed fields, the id, the old version, the values of fields that are kept,
@@ -240,7 +256,8 @@ class Plans:
 
         binder = Binder()
         one = update({name: binder.one(column) for name, column in given})
-        return Write(one, self.dialect, bulk, id_at=len(changed), in_turn=bool(self.kind.unique))
+        size, in_turn = len(changed), bool(self.kind.unique)
+        return Write(one, self.dialect, bulk, id_at=size, alike=range(size), in_turn=in_turn)
 
     @cached_property
     def delete(self) -> Write:
@@ -314,6 +331,12 @@ class Plans:
             return rows.delete().where(meant)
         values: dict[str, Any] = {name: binder.one(rows.c[name]) for name in fields}
         return rows.update().values({**values, "version": rows.c.version + sa.literal_column("1")}).where(meant)
+
+
+def _agree(rows: Sequence[Sequence[Any]], *places: int) -> bool:
+    """Whether all rows have the same values there."""
+    chosen = itemgetter(*places)
+    return [*map(chosen, rows)].count(chosen(rows[0])) == len(rows)
 
 
 def _same(column: sa.Column[Any], value: Any) -> sa.ColumnElement[bool]:

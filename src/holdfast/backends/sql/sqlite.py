@@ -14,10 +14,10 @@ import sqlalchemy as sa
 
 from holdfast.backends.sql.database import Link, Lost, Row, Step, T, Taken
 from holdfast.backends.sql.ddl import tables_ddl
-from holdfast.backends.sql.dialect import Dialect, Sqlite
+from holdfast.backends.sql.dialect import BLOCK, Dialect, Sqlite
 from holdfast.backends.sql.glance import looking
 from holdfast.backends.sql.group import GroupWriter, Interrupted
-from holdfast.backends.sql.plans import Plans
+from holdfast.backends.sql.plans import Plans, Write
 from holdfast.backends.sql.pool import Pool
 from holdfast.backends.sql.revisions import bring_up
 from holdfast.backends.sql.schema import VERSION_TABLE, WAKE_TABLE
@@ -30,13 +30,12 @@ from holdfast.errors import InvalidValue, SchemaError, StoreError, StoreUnavaila
 MEMORY: Final = ":memory:"
 POLL_S: Final = 0.1
 BRIEFLY_S: Final = 0.5
-FEW: Final = 10  # rows that are quicker changed one by one
 # How long the log gets before a commit copies it into the file and waits twice for the disk. After 4000 pages that is
 # half the work that it is after SQLite's 1000 (2 instead of 4 µs for a step of a workflow), as most have changed again
 # and again; from 4063 on, a page would be looked for in two parts of the log's index. The price is a log of 16 MB, and
 # 9 ms to read it when the file is opened after a crash; it was 2.
 _LOG_PAGES: Final = 4000
-_UPDATES_FROM: Final = (3, 33)
+_BLOCKS_FROM: Final = (3, 33)  # takes a thousand parameters, and updates from given rows
 _TAKEN: Final = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY)
 _WAKE: Final = f"INSERT INTO {WAKE_TABLE} (topic, n) VALUES (:p0, 1) ON CONFLICT (topic) DO UPDATE SET n = n + 1"
 
@@ -60,11 +59,7 @@ class SqliteLink:
 
     def make(self, steps: Sequence[Step]) -> set[str]:
         for write, rows in steps:
-            if len(rows) < FEW or sqlite3.sqlite_version_info < _UPDATES_FROM:
-                _make(self._connection, write.one, rows)
-            else:
-                statement, blocks = write.many(rows)
-                _make(self._connection, statement, blocks)
+            _make(self._connection, write, rows)
         return set()
 
     @contextmanager
@@ -135,7 +130,7 @@ class SqliteDatabase:
         def work(connection: sqlite3.Connection) -> None:
             for write, rows in steps:
                 try:
-                    made = _make(connection, write.one, rows)
+                    made = _make(connection, write, rows)
                 except Taken as error:
                     raise Lost from error
                 if made != len(rows):
@@ -307,11 +302,17 @@ def _named(dialect: Dialect) -> Statement:
     return Statement(sa.text("SELECT 1 FROM sqlite_master WHERE name = :p0"), dialect)
 
 
-def _make(connection: sqlite3.Connection, statement: Statement, rows: list[Any]) -> int:
+def _make(connection: sqlite3.Connection, write: Write, rows: list[Any]) -> int:
+    """How many of the rows were there, or are now."""
+    one, made = write.one, 0
     try:
         if len(rows) == 1:
-            return connection.execute(statement.sql, statement.arrange(rows[0])).rowcount
-        return connection.executemany(statement.sql, statement.arranged(rows)).rowcount
+            return connection.execute(one.sql, one.arrange(rows[0])).rowcount
+        if len(rows) >= BLOCK and write.has_many and sqlite3.sqlite_version_info >= _BLOCKS_FROM:
+            whole = len(rows) - len(rows) % BLOCK
+            many, blocks = write.many(rows[:whole])
+            made, rows = connection.executemany(many.sql, blocks).rowcount, rows[whole:]
+        return made + connection.executemany(one.sql, one.arranged(rows)).rowcount if rows else made
     except sqlite3.IntegrityError as error:
         raise _integrity(error) from error
 
