@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -12,9 +12,9 @@ import pytest
 from holdfast.core.clock import SYSTEM_CLOCK
 from holdfast.core.context import deadline, remaining_time
 from holdfast.errors import WorkflowDefinitionError
-from holdfast.store.port import Store
+from holdfast.store.port import Change, Insert, Store
 from holdfast.workflows.functions import task, workflow
-from holdfast.workflows.records import ITEM
+from holdfast.workflows.records import ITEM, WORKFLOW
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
 from tests.workflows.gates import Gate
@@ -209,6 +209,32 @@ def test_start_many_refuses_what_is_no_input_and_starts_nothing(flows: Workflows
     with pytest.raises(WorkflowDefinitionError, match="twice"):
         flows.start_many(twice, [(1,), {"wrong": 2}])
     assert flows.counts() == {}
+
+
+def test_many_starts_of_a_workflow_that_is_new_to_the_store_take_few_commits(
+    flows: Workflows, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, commits = store.commit, list[int]()
+
+    def counting(changes: Sequence[Change], **kwargs: Any) -> None:
+        commits.append(sum(isinstance(change, Insert) and change.kind is WORKFLOW for change in changes))
+        commit(changes, **kwargs)
+
+    monkeypatch.setattr(store, "commit", counting)
+    runs = flows.start_many(twice, [(number,) for number in range(250)])
+    assert [number for number in commits if number] == [1, 200, 49]  # the first one brings the definition
+    assert [run.record.context for run in runs] == [f'{{"number":{number}}}' for number in range(250)]
+
+
+def test_many_starts_of_which_some_have_a_definition_of_their_own_keep_their_order(flows: Workflows) -> None:
+    @workflow
+    def branches(number: int) -> Any:
+        return add_one(add_one(number)) if number % 4 == 3 else add_one(number)
+
+    flows.register(add_one)
+    runs = flows.start_many(branches, [(number,) for number in range(20)])
+    flows.worker().run_once()
+    assert [run.result(0) for run in runs] == [number + 1 + (number % 4 == 3) for number in range(20)]
 
 
 def test_starting_none_is_nothing(flows: Workflows) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Final
 
 from holdfast.errors import Conflict, WorkflowDefinitionError
@@ -52,16 +53,22 @@ def start_all(store: Store, blueprints: Blueprints, wanted: Sequence[Wanted], be
     Raises as `start` does, for the first one that cannot be; those before it are started then.
     """
     ids: list[str] = []
-    for at in range(0, len(wanted), TOGETHER):
-        some = wanted[at : at + TOGETHER]
-        ids += _start_together(store, blueprints, some, begin) or [start(store, blueprints, one) for one in some]
+    while len(ids) < len(wanted):
+        next = wanted[len(ids) : len(ids) + TOGETHER]
+        some = [*takewhile(lambda one: blueprints.has(one.blueprint.id), next)]
+        if not some:  # the first one of a definition stores that, too
+            some = [next[0]]
+        elif together := _start_together(store, some, begin):
+            ids += together
+            continue
+        ids += [start(store, blueprints, one) for one in some]
     return ids
 
 
-def _start_together(store: Store, blueprints: Blueprints, wanted: Sequence[Wanted], begin: Begin) -> list[str]:
-    """In one commit; nothing if that cannot be: one of them is there already or may have to wait for its turn, or its
-    definition is not there."""
-    if not all(one.limit is None and blueprints.has(one.blueprint.id) for one in wanted):
+def _start_together(store: Store, wanted: Sequence[Wanted], begin: Begin) -> list[str]:
+    """In one commit, where their definitions are there; nothing if that cannot be: one of them is there already, or may
+    have to wait for its turn."""
+    if any(one.limit is not None for one in wanted):
         return []
     now = store.now()
     firsts = [first_step(one.id or new_record_id(now), one, now) for one in wanted]
