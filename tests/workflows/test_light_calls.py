@@ -90,6 +90,25 @@ def test_what_follows_from_a_light_call_is_made_by_the_same_thread_with_the_same
 ) -> None:
     flows, worker = live
     become_light(flows, worker)
+    assert_few_tickets(flows, monkeypatch)
+
+
+def test_a_commit_that_takes_its_time_does_not_cost_the_thread_what_follows_from_it(
+    live: tuple[Workflows, WorkflowWorker], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flows, worker = live
+    become_light(flows, worker)
+    commit = store.commit
+
+    def slowly(*args: Any, **kwargs: Any) -> None:
+        worker._shift.hands._lanes._spread()  # as whoever has an eye on it does when nothing ends for a moment
+        commit(*args, **kwargs)
+
+    monkeypatch.setattr(store, "commit", slowly)
+    assert_few_tickets(flows, monkeypatch)
+
+
+def assert_few_tickets(flows: Workflows, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, enter = list[TaskCall](), TaskCall.enter
 
     def entering(call: TaskCall) -> None:

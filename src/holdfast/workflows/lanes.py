@@ -172,9 +172,11 @@ class Lanes:
         return self._slots.is_behind() or any(self._ready.get(type) for type in tuple(self.calls))
 
     def _spread(self) -> None:
-        """A call that was taken for light takes its time: what waits for its thread is others' now."""
+        """A call that was taken for light takes its time: what waits for its thread is others' now. A thread that
+        writes, and that nothing waits for, is left alone: what follows from that is best made by it."""
         with self._lock:
-            types = list(self.calls)
-            self.calls.clear()
+            types = [type for type in self.calls if self._ready.get(type) or type not in self.back_soon]
+            for type in types:
+                del self.calls[type]
         self._maker.fill(types, at_once=True)
         self._slots.hurry()

@@ -36,7 +36,7 @@ CAUSED_BY: Final = "caused_by"
 _TELLS_CAUSE: Final = f'"{CAUSED_BY}"'
 RUNNING: Final = WorkflowStatus.RUNNING
 _NAME, _LIVE = WorkflowRecord._fields.index("name"), WorkflowRecord._fields.index("live")
-_STAGE_STATUS = StageRecord._fields.index("status")
+_WORKFLOW, _STATUS = StageRecord._fields.index("workflow"), StageRecord._fields.index("status")
 # Python's search for cycles passes over tuples of texts and numbers, but not over their kin.
 Rows = dict[str, tuple[Any, ...]]
 """Stages as they are stored: what records are made of."""
@@ -143,7 +143,7 @@ class Run:
     def was(self, ref: str, status: WorkflowStatus) -> bool:
         """Whether a stage stood so when it was stored last."""
         row = self._rows.get(ref)
-        return row is not None and row[_STAGE_STATUS] == status
+        return row is not None and row[_STATUS] == status
 
     def as_stored(self, ref: str) -> StageRecord | None:
         """A stage that was read or stored here, as it was stored last."""
@@ -186,7 +186,8 @@ class Run:
             if record is None:
                 self._stages[ref] = _fresh(self.blueprint, ref)
             else:
-                self._rows[ref] = tuple(record)
+                # The same objects as in what is made of it: whoever writes that tells by them what has changed.
+                self._rows[ref] = (*record[:_WORKFLOW], self.id, ref, *record[_STATUS:])
                 self._stages[ref] = stage_state(self.blueprint.plan.stages[ref], record)
 
     def read(self, store: Store, refs: Iterable[str]) -> None:
