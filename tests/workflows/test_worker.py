@@ -78,6 +78,26 @@ def test_a_worker_can_be_started_stopped_and_started_again(flows: Workflows, sto
     assert store.page(WORKER) == []
 
 
+def test_a_worker_works_for_a_block(flows: Workflows, store: Store) -> None:
+    with flows.worker() as worker:
+        assert flows.start(single).result(PATIENCE_S) == 1
+    assert store.page(WORKER) == []
+    assert worker.stop(0)
+
+
+def test_a_worker_of_any_kind_works_for_a_block(tmp_path: Path) -> None:
+    with Holdfast(f"sqlite:///{tmp_path}/store.db", background=False) as hold:
+        hold.workflows.add(single)
+        for worker in (hold.letters.worker(), hold.works.worker()):
+            with worker as entered:
+                thread = entered._thread
+                assert thread is not None
+                assert thread.is_alive()
+            assert not thread.is_alive()
+        with hold.worker():
+            assert hold.workflows.start(single).result(PATIENCE_S) == 1
+
+
 def test_a_worker_that_is_started_while_it_stops_works_on(flows: Workflows) -> None:
     gate = Gate("slow")
     worker = flows.worker().start()

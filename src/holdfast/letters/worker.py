@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from holdfast.core.check import check_seconds
 from holdfast.core.redact import redact
+from holdfast.core.working import Working
 from holdfast.letters.bulk import Bulk, BulkProgress
 from holdfast.letters.events import WorkerTroubled
 from holdfast.letters.filing import WAKE
@@ -60,8 +61,9 @@ class WorkReport:
         return any(drain.rounds for drain in self.drained) or bool(self.bulks or self.maintenance or self.chores)
 
 
-class Worker:
-    """Runs in a thread (`start`, `stop`), as an asyncio task (`await arun()`), or here (`run`); `run_once` for cron.
+class Worker(Working):
+    """Runs in a thread (`start`, `stop`, or a `with` block), as an asyncio task (`await arun()`), or here (`run`);
+    `run_once` for cron.
 
     `chores` are further functions to call at every look, by name; what they return counts as work when it is true.
     """

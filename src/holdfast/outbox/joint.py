@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from holdfast.core.redact import redact
+from holdfast.core.working import Working
 from holdfast.letters.worker import Worker, WorkReport
 
 
@@ -32,8 +33,9 @@ class JointReport(WorkReport):
     """How many tasks were run."""
 
 
-class JointWorker:
-    """Runs in threads (`start`, `stop`), as asyncio tasks (`await arun()`), or here (`run`); `run_once` for cron.
+class JointWorker(Working):
+    """Runs in threads (`start`, `stop`, or a `with` block), as asyncio tasks (`await arun()`), or here (`run`);
+    `run_once` for cron.
 
     `find` gives the worker of each part by its name, `outbox` or `workflows`, or None where the program has nothing to
     do there. It is asked when the work begins, so what is registered up to then counts.

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.core.check import check_seconds
 from holdfast.core.redact import redact
+from holdfast.core.working import Working
 from holdfast.errors import PolicyError
 from holdfast.outbox.batch import Claimed
 from holdfast.outbox.runner import SagaRunner
@@ -53,8 +54,9 @@ class OutboxWorkerPolicy:
             raise PolicyError(f"OutboxWorkerPolicy.lanes must be at least 1, got {self.lanes}")
 
 
-class OutboxWorker:
-    """Runs in a thread (`start`, `stop`), as an asyncio task (`await arun()`), or here (`run`); `run_once` for cron.
+class OutboxWorker(Working):
+    """Runs in a thread (`start`, `stop`, or a `with` block), as an asyncio task (`await arun()`), or here (`run`);
+    `run_once` for cron.
 
     `closing` is awaited in the end on a loop of the worker's own; on a loop of the program's, closing is up to it.
     """

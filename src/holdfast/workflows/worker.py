@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from holdfast.core.check import check_queues
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
+from holdfast.core.working import Working
 from holdfast.errors import ConfigurationError
 from holdfast.store.port import Store, Subscription
 from holdfast.workflows.beginning import First, Wanted
@@ -39,8 +40,9 @@ AWAY_S: Final = 2.0
 """How long to wait at most before a store that was away is asked again."""
 
 
-class WorkflowWorker:
-    """Runs the tasks that it knows. `start` and `stop` a thread of its own, or `run` here.
+class WorkflowWorker(Working):
+    """Runs the tasks that it knows. `start` and `stop` a thread of its own, or have it work for a `with`
+    block, or `run` here.
 
     `threads` and `async_tasks` are how many calls of one task type run at once, if `bulkheads` does not list the type.
     With `versions` it takes only workflows that were started with one of these code versions.
