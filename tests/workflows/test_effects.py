@@ -334,6 +334,26 @@ def unknown_here(kind: type[Exception]) -> Exception:
     return error_of(error_document(Lost("reset"), Faults().judge))
 
 
+def test_a_step_that_starts_a_workflow_says_so_and_promises_nothing_for_it(flows: Workflows) -> None:
+    @task(effect="pure")
+    def look() -> int:
+        return 1
+
+    @workflow
+    def inner() -> Any:
+        return look()
+
+    @workflow
+    def outer() -> Any:
+        return inner()
+
+    told = flows.describe(outer)
+    assert told.effect is Effect.AT_LEAST_ONCE
+    assert told.steps[0].label == "another workflow"
+    assert told.steps[0].words.startswith("is started exactly once;")
+    assert flows.describe(inner).effect is Effect.PURE
+
+
 @pytest.mark.parametrize("made_as", ["function", "model"])
 @pytest.mark.parametrize(
     ("error", "calls"),

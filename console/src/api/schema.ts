@@ -6078,6 +6078,8 @@ export interface components {
         StepGuarantee: {
             /** Effect */
             effect: string | null;
+            /** Label */
+            label: string;
             /** Stage */
             stage: string;
             /** Task */

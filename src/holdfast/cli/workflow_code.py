@@ -20,7 +20,6 @@ _STRANDED: Final = (
     Column("reason", gives=True),
 )  # fmt: skip
 _STEPS: Final = (Column("stage", gives=True), Column("task", gives=True), Column("effect"))
-_UNDECLARED: Final = "undeclared"
 
 
 @click.command()
@@ -48,10 +47,10 @@ def describe(session: Session, name: str, given: str | None, as_json: bool) -> N
     facts([("name", found.name), ("effect", str(found.effect)), ("so", Prose(found.words)),
            ("because of", found.weakest)])  # fmt: skip
     heading("steps")
-    table(_STEPS, [(one.stage, one.task, one.effect or _UNDECLARED) for one in found.steps])
+    table(_STEPS, [(one.stage, one.task, one.label) for one in found.steps])
     heading("so a step that is")
-    # Once for each effect: beside every step these sentences would have to be cut.
-    facts({one.effect or _UNDECLARED: Prose(one.words) for one in found.steps}.items())
+    # Once for each kind: beside every step these sentences would have to be cut.
+    facts({one.label: Prose(one.words) for one in found.steps}.items())
 
 
 @click.command()

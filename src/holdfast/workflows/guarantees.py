@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.workflows.effects import Effect, effect_named, weakest
+from holdfast.workflows.functions import WORKFLOW_TYPE
 from holdfast.workflows.plan import Blueprint, StageExtras
 from holdfast.workflows.verification import CHECK, LOOK
 
@@ -18,6 +19,8 @@ _STEP: Final[Mapping[Effect | None, str]] = {
     None: "says nothing of its effect, so: at least once; again if its worker dies while it runs, or after a failure "
     "that is tried again",
 }
+_CALLED: Final = "another workflow"
+_STARTED: Final = "is started exactly once; what it guarantees is told of that one, and is not known here"
 _WHOLE: Final[Mapping[Effect, str]] = {
     Effect.PURE: "nothing outside is changed",
     Effect.TRANSACTIONAL: "every effect happens exactly once, in this database",
@@ -35,8 +38,17 @@ class StepGuarantee:
     effect: Effect | None
 
     @property
+    def label(self) -> str:
+        """What kind of step it is, in a word or two."""
+        return _CALLED if self._is_workflow else self.effect or "undeclared"
+
+    @property
     def words(self) -> str:
-        return _STEP[self.effect]
+        return _STARTED if self._is_workflow else _STEP[self.effect]
+
+    @property
+    def _is_workflow(self) -> bool:
+        return self.task.startswith(WORKFLOW_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +79,17 @@ class WorkflowGuarantees:
         )
 
     def to_document(self) -> dict[str, Any]:
-        steps = [{"stage": one.stage, "task": one.task, "effect": one.effect, "words": one.words} for one in self.steps]
+        steps = [
+            {"stage": one.stage, "task": one.task, "effect": one.effect, "label": one.label, "words": one.words}
+            for one in self.steps
+        ]
         return {
             "name": self.name, "effect": self.effect, "words": self.words, "weakest": list(self.weakest),
             "dead_letter": self.dead_letter, "steps": steps,
         }  # fmt: skip
 
     def __str__(self) -> str:
-        lines = [f"{one.stage}: {one.effect or 'undeclared'}: {one.words}" for one in self.steps]
+        lines = [f"{one.stage}: {one.label}: {one.words}" for one in self.steps]
         return "\n".join([f"{self.name}: {self.words}", *lines])
 
 

@@ -268,7 +268,7 @@ function More({ workflow }: { workflow: Workflow }) {
           <ul className="workflows-tasks">
             {guarantees.steps.slice(0, 100).map((step, at) => (
               <li key={at}>
-                <Text value={step.stage} most={60} /> <Tag tone={guarantees.weakest.includes(step.stage) ? "warn" : "quiet"}>{step.effect ?? "undeclared"}</Tag> <span className="muted">{step.words}</span>
+                <Text value={step.stage} most={60} /> <Tag tone={guarantees.weakest.includes(step.stage) ? "warn" : "quiet"}>{step.label}</Tag> <span className="muted">{step.words}</span>
               </li>
             ))}
           </ul>

@@ -145,6 +145,8 @@ class StepGuarantee(BaseModel):
     stage: str
     task: str
     effect: str | None
+    label: str
+    """What kind of step it is, in a word or two."""
     words: str
 
 
