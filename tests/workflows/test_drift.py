@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -112,8 +112,8 @@ def test_where_drift_is_refused_nothing_is_taken_up_again(store: Store, clock: M
     paused, lost = start(first, stage("a")), start(first, stage("a"))
     first.pause(paused.id)
     lose_items(store, lost.id)
-    flows = again(store, clock, EngineConfig(drift_policy="refuse"))
-    with pytest.raises(ConfigurationError, match="drift_policy was 'warn' and is 'refuse'"):
+    flows = again(store, clock, EngineConfig(drift_policy="refuse", merge_strict=True))
+    with pytest.raises(ConfigurationError, match="configuration: merge_strict was False and is True; go back"):
         flows.resume(paused.id)
     assert paused.status is S.PAUSED
     result = flows.recovery.recover(lost.id)
@@ -127,5 +127,17 @@ def test_where_drift_is_ignored_nothing_is_said(store: Store, clock: ManualClock
     run = start(first, stage("a"))
     first.pause(run.id)
     flows = again(store, clock, EngineConfig(drift_policy="ignore"))
+    flows.resume(run.id)
+    assert told(flows, run.id) == []
+
+
+@pytest.mark.parametrize("policy", ["warn", "refuse"])
+def test_to_say_what_follows_from_a_drift_is_none(
+    store: Store, clock: ManualClock, policy: Literal["warn", "refuse"]
+) -> None:
+    first = again(store, clock, EngineConfig(drift_policy="ignore"))
+    run = start(first, stage("a"))
+    first.pause(run.id)
+    flows = again(store, clock, EngineConfig(drift_policy=policy))
     flows.resume(run.id)
     assert told(flows, run.id) == []

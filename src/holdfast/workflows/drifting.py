@@ -18,6 +18,8 @@ from holdfast.workflows.run import Run
 
 CONFIG_OF: Final = "config"
 """In what is told of a workflow: the fingerprint of everything that the engine was told when it started."""
+_POLICY: Final = "drift_policy"
+"""To say what follows from a drift is none."""
 _log: Final = logging.getLogger("holdfast")
 
 
@@ -66,6 +68,7 @@ class Drifting:
 
     def _judged(self, label: str, drift: Mapping[str, Drift]) -> list[str]:
         policy = self._configs.engine.drift_policy
+        drift = {name: one for name, one in drift.items() if name != _POLICY}
         if not drift or policy == "ignore":
             return []
         told = ", ".join(f"{name} was {one.old!r} and is {one.new!r}" for name, one in drift.items())
