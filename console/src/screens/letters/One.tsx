@@ -90,7 +90,7 @@ function Found({ letter }: { letter: Shown }) {
             <Facts
               facts={[
                 ["Attempts", `${letter.retry_count} of ${letter.max_retries} used`],
-                ["Next attempt", letter.next_attempt_at && <Time key="next" at={letter.next_attempt_at} />],
+                ["Not before", isAhead(letter.next_attempt_at) ? <Time key="next" at={letter.next_attempt_at} /> : null],
                 ["Last attempt", letter.last_retry_at && <Time key="last" at={letter.last_retry_at} />],
                 ["Last sign of life", letter.status === "replaying" && letter.heartbeat_at ? <Time key="beat" at={letter.heartbeat_at} /> : null],
                 ["Resolved", letter.resolved_at && <Time key="resolved" at={letter.resolved_at} absolute />],
@@ -237,4 +237,8 @@ function Reveal({ letter, revealed, set }: { letter: Shown; revealed: Letter | u
       Reveal
     </Button>
   );
+}
+
+function isAhead(at: string | null): at is string {
+  return at !== null && Date.parse(at) > Date.now();
 }

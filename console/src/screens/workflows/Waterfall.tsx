@@ -114,7 +114,7 @@ function toneOfBar(bar: Bar, lane: Lane): string {
 
 function words(bar: Bar, now: number): string {
   const length = duration(Math.max(0, endOf(bar, now) - micros(bar.start)) / 1e6);
-  const what = bar.kind === "wait" ? `waits${bar.note ? ` (${bar.note})` : ""}` : `task ${bar.task + 1}, attempt ${bar.attempt}: ${bar.outcome || "under way"}${bar.note ? `, ${bar.note}` : ""}`;
+  const what = bar.kind === "wait" ? `waits${bar.note ? ` (${bar.note})` : ""}` : `task ${bar.task}, attempt ${bar.attempt}: ${bar.outcome || "under way"}${bar.note ? `, ${bar.note}` : ""}`;
   return cut(seen(`${what}, ${length}`), 500);
 }
 
