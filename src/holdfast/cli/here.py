@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 VIA: Final = "command"
-_FILES: Final = {
-    "retry": "retry", "circuit-breakers": "retry", "metrics": "retry", "status": "system", "ready": "system",
+FILES: Final = {
+    "circuit-breakers": ("retry",), "metrics": ("retry",), "status": ("system",), "ready": ("system",),
+    "health": ("system",), "openapi.json": ("system",), "letters": ("letter_keeping", "letters"),
+    "outbox": ("outbox_keeping", "outbox"), "workflows": ("workflow_keeping", "workflows", "workflow_control"),
 }  # fmt: skip
-"""Where the routes of a path are, if not in the file of its name."""
+"""Where the routes of a path are, if not in the file of its name alone."""
 
 
 class Here(Api):
@@ -80,14 +83,13 @@ class Here(Api):
 
     def _app(self, way: str) -> FastAPI:
         first = way.strip("/").partition("/")[0]
-        name = _FILES.get(first, first)
-        if name not in self._apps:
-            self._apps[name] = _made(self._hold, name, self._has_program)
-        return self._apps[name]
+        if first not in self._apps:
+            self._apps[first] = _made(self._hold, FILES.get(first, (first,)), self._has_program)
+        return self._apps[first]
 
 
-def _made(hold: Holdfast, name: str, has_program: bool) -> FastAPI:
-    """The routes of one file, without what stands before a server's. Raises MissingExtra."""
+def _made(hold: Holdfast, files: Iterable[str], has_program: bool) -> FastAPI:
+    """The routes of these files, without what stands before a server's. Raises MissingExtra."""
     try:
         from fastapi import FastAPI
 
@@ -101,5 +103,6 @@ def _made(hold: Holdfast, name: str, has_program: bool) -> FastAPI:
     app.state.authorize = lambda identity, right, request: True
     problems.install(app)
     del app.exception_handlers[Exception]  # nobody reads a log here: what nobody expected ends the command as itself
-    app.include_router(import_module(f"holdfast.server.routes.{name}").routes, prefix=BASE)
+    for name in files:
+        app.include_router(import_module(f"holdfast.server.routes.{name}").routes, prefix=BASE)
     return app

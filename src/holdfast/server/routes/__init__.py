@@ -1,4 +1,4 @@
-"""A file for each resource, or two. Each has `routes`; those named here are part of the API. The first route that fits
+"""A file for each resource, or a few. Those named here have `routes`, which are the API. The first route that fits
 answers, so what is no id comes first.
 """
 
@@ -6,6 +6,6 @@ from typing import Final
 
 RESOURCES: Final = (
     "system", "session", "access", "events", "overview", "guards", "breakers", "retry", "pools", "letter_keeping",
-    "letters", "bulk", "outbox_keeping", "outbox", "sagas", "workflow_keeping", "workflows", "schedules", "workers",
-    "audit", "doctor",
+    "letters", "bulk", "outbox_keeping", "outbox", "sagas", "workflow_keeping", "workflows", "workflow_control",
+    "schedules", "workers", "audit", "doctor",
 )  # fmt: skip

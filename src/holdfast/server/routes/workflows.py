@@ -1,10 +1,8 @@
-"""Workflows: find, show, draw and follow them; start, signal, approve, hold, retry, restart, skip, cancel, fork; dead
-items."""
+"""Workflows: find, start, show, draw and follow them; dead items, and finalizers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path, Query, Request, Response
@@ -17,30 +15,21 @@ from holdfast.errors import (
     WorkflowDefinitionError,
     WorkflowNotFoundError,
 )
-from holdfast.machine.workflow import WorkflowStatus
 from holdfast.server.problems import ProblemError, invalid, not_found, refused
+from holdfast.server.routes.workflow_rows import find_row, find_stage, outline, row_of, stage_rows
 from holdfast.server.routes.workflow_search import filtered, search
 from holdfast.server.routes.workflow_shapes import (
     Changed,
-    CodeRequest,
     DeadShown,
     Facets,
-    ForkRequest,
     Graph,
     Guarantees,
     LogItem,
     Past,
-    Recovered,
-    RestartRequest,
-    Revealed,
-    RevealRequest,
-    SignalAnswer,
-    SignalRequest,
     StageShown,
     StartRequest,
     StrandedWork,
     Timeline,
-    WordRequest,
     WorkflowRow,
     WorkflowShown,
 )
@@ -48,24 +37,11 @@ from holdfast.server.routing import ADMIN, Asked, Asking, Routes
 from holdfast.server.shapes import After, Id, Limit, MayReason, Page, Reasoned, page_of
 from holdfast.store.codec import instant
 from holdfast.views.plain import masked, plain
-from holdfast.views.workflows import (
-    awaited,
-    by_stage,
-    dead_document,
-    ended_because,
-    entry_document,
-    finalizer_document,
-    lanes_of,
-    stage_document,
-    trouble_of,
-    workflow_document,
-)
+from holdfast.views.workflows import dead_document, entry_document, finalizer_document, lanes_of
 from holdfast.workflows.layers import arranged, links_of
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.picture import liveness, picture
-from holdfast.workflows.reading import WorkflowSummary
 from holdfast.workflows.records import DEFINITION
-from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.workflows import Workflows
 
 routes: Final = Routes("workflows")
@@ -75,7 +51,6 @@ MOST_DRAWN: Final = 1000
 MOST_TOLD: Final = 5000
 """Transactions that a timeline is made from."""
 _MOST_NAMES: Final = 1000
-_MOST_STRANDED: Final = 1000
 _MOST_CHILDREN: Final = 50
 _MOST_FINALIZERS: Final = 100
 
@@ -90,7 +65,7 @@ def find(
 ) -> Any:
     """Workflows, the newest first. Of several conditions a page may find few, or none, and still have a `next`."""
     found, following = search(asked.hold.workflows, where, limit, after)
-    return {"items": [_row(asked, one) for one in found], "next": following}
+    return {"items": [row_of(asked, one) for one in found], "next": following}
 
 
 @routes.reads("/facets", response_model=Facets)
@@ -110,7 +85,7 @@ def stranded(asked: Asking, limit: Limit = 100) -> Any:
 @routes.reads("/describe", response_model=Guarantees)
 def describe(asked: Asking, name: Annotated[str, Query(min_length=1, max_length=400)]) -> Any:
     """What a workflow guarantees, by the name that it is known by or by its id."""
-    return _by_program(lambda: asked.hold.workflows.describe(name)).to_document()
+    return by_program(lambda: asked.hold.workflows.describe(name)).to_document()
 
 
 @routes.reads("/dead", response_model=Page[DeadShown])
@@ -156,8 +131,8 @@ def start(asked: Asking, body: StartRequest, request: Request) -> Any:
     if body.name not in flows.known:
         raise unknown_name(flows, body.name)
     args, kwargs = (body.input, {}) if isinstance(body.input, list) else ([], body.input)
-    made = _by_program(lambda: flows.start(body.name, *args, idempotency_key=body.idempotency_key, **kwargs))
-    return _found(asked, made.id)
+    made = by_program(lambda: flows.start(body.name, *args, idempotency_key=body.idempotency_key, **kwargs))
+    return find_row(asked, made.id)
 
 
 @routes.reads("/{id}", response_model=WorkflowShown)
@@ -174,8 +149,8 @@ def show(asked: Asking, id: Id) -> Any:
         "paused": plain(paused), "is_paused": paused is not None and paused.is_paused,
         "forked_from": None if workflow.forked_from is None else list(workflow.forked_from),
         "context": masked(plain(workflow.context)), "trigger": masked(plain(workflow.trigger)),
-        "stages": _stage_rows(flows, workflow, now), "work": [plain(one) for one in work],
-        "children": [_row(asked, one) for one in flows.find(parent=id, limit=_MOST_CHILDREN)],
+        "stages": stage_rows(flows, workflow, now), "work": [plain(one) for one in work],
+        "children": [row_of(asked, one) for one in flows.find(parent=id, limit=_MOST_CHILDREN)],
         "finalizers": [finalizer_document(one) for one in flows.finalizers.find(id, limit=_MOST_FINALIZERS)],
         "guarantees": flows.get(id).describe().to_document(),
     }  # fmt: skip
@@ -250,112 +225,7 @@ def timeline(asked: Asking, id: Id) -> Any:
 @routes.reads("/{id}/stages/{stage:path}", response_model=StageShown)
 def show_stage(asked: Asking, id: Id, stage: Stage) -> Any:
     """One stage: its tasks, what it got and what it left."""
-    return _stage(asked, id, stage, reveal=False)
-
-
-@routes.acts("/{id}/pause", response_model=WorkflowRow)
-def pause(asked: Asking, id: Id, body: MayReason) -> Any:
-    """Hold a workflow: what workers have taken ends, and nothing new begins until it is resumed."""
-    asked.hold.workflows.pause(id, by=asked.by, reason=body.reason)
-    return _found(asked, id)
-
-
-@routes.acts("/{id}/resume", response_model=WorkflowRow)
-def resume(asked: Asking, id: Id, body: MayReason) -> Any:
-    """Let a paused workflow go on."""
-    asked.hold.workflows.resume(id, by=asked.by)
-    return _found(asked, id)
-
-
-@routes.acts("/{id}/cancel", response_model=WorkflowRow)
-def cancel(asked: Asking, id: Id, body: Reasoned) -> Any:
-    """End a workflow: what has not begun will not, and what is under way counts no more."""
-    before = asked.hold.workflows.record(id)
-    if WorkflowStatus(before.status).is_complete:
-        raise refused("ended_already", f"workflow {id} is {before.status} already; only what has not ended is canceled")
-    asked.hold.workflows.cancel(id, body.reason, by=asked.by)
-    return _found(asked, id)
-
-
-@routes.acts("/{id}/retry", response_model=WorkflowRow)
-def retry(asked: Asking, id: Id, body: CodeRequest) -> Any:
-    """Run every stage that has failed again, and what comes after it, with the idempotency keys that it had."""
-    asked.hold.workflows.retry(id, by=asked.by, code_version=body.code_version)
-    return _found(asked, id)
-
-
-@routes.acts("/{id}/recover", response_model=Recovered)
-def recover(asked: Asking, id: Id, body: MayReason) -> Any:
-    """Let a workflow go on in which something is missing, whatever its age. Workers do that by themselves."""
-    asked.hold.workflows.record(id)
-    found = plain(asked.hold.workflows.recovery.recover(id))
-    return {name: found[name] for name in Recovered.model_fields}
-
-
-@routes.acts("/{id}/signal", response_model=SignalAnswer)
-def signal(asked: Asking, id: Id, body: SignalRequest) -> Any:
-    """Send a signal to a workflow. It is kept until a stage waits for it."""
-    taken = asked.hold.workflows.signal(id, body.name, body.value, stage=body.stage, signal_id=body.signal_id)
-    return {"taken": taken}
-
-
-@routes.acts("/{id}/approve", response_model=SignalAnswer)
-def approve(asked: Asking, id: Id, body: WordRequest) -> Any:
-    """Say yes to a stage that waits for somebody's word. It is kept until one does."""
-    return {"taken": _say(asked, id, body, asked.hold.workflows.approve)}
-
-
-@routes.acts("/{id}/reject", response_model=SignalAnswer)
-def reject(asked: Asking, id: Id, body: WordRequest) -> Any:
-    """Say no to a stage that waits for somebody's word: it fails, unless it goes on with that too."""
-    return {"taken": _say(asked, id, body, asked.hold.workflows.reject)}
-
-
-@routes.acts("/{id}/fork", response_model=WorkflowRow, status_code=201)
-def fork(asked: Asking, id: Id, body: ForkRequest, request: Request) -> Any:
-    """Start a new run of a workflow that has ended, from a stage on; what the other steps have left is taken over."""
-    flows = asked.hold.workflows
-    flows.record(id)
-    if body.workflow is not None:
-        need_program(request, "fork with new code", "holdfast workflow fork")
-        if body.workflow not in flows.known:
-            raise unknown_name(flows, body.workflow)
-    made = _by_program(
-        lambda: flows.fork(
-            id, body.stage, context=body.context, workflow=body.workflow, idempotency_key=body.idempotency_key,
-            by=asked.by,
-        )
-    )  # fmt: skip
-    return _found(asked, made.id)
-
-
-@routes.acts("/{id}/reveal", REVEAL, response_model=Revealed)
-def reveal(asked: Asking, id: Id, body: RevealRequest) -> Any:
-    """The input of a workflow as it was kept, and what a stage got and left. What the program masked stays masked."""
-    kept = workflow_document(_without_stages(asked.hold.workflows.workflow(id)), reveal=True)
-    stage = None if body.stage is None else _stage(asked, id, body.stage, reveal=True)
-    return {"context": kept["context"], "trigger": kept["trigger"], "stage": stage}
-
-
-@routes.acts("/{id}/stages/{stage:path}/restart", response_model=WorkflowRow)
-def restart(asked: Asking, id: Id, stage: Stage, body: RestartRequest) -> Any:
-    """Run a stage that has ended again, and everything after it, with new idempotency keys."""
-    asked.hold.workflows.restart(id, stage, by=asked.by, code_version=body.code_version)
-    return _found(asked, id)
-
-
-@routes.acts("/{id}/stages/{stage:path}/skip", response_model=WorkflowRow)
-def skip(asked: Asking, id: Id, stage: Stage, body: Reasoned) -> Any:
-    """Leave a stage out. What comes after it runs all the same."""
-    asked.hold.workflows.skip(id, stage, by=asked.by)
-    return _found(asked, id)
-
-
-@routes.acts("/{id}/stages/{stage:path}/cancel", response_model=WorkflowRow)
-def cancel_stage(asked: Asking, id: Id, stage: Stage, body: Reasoned) -> Any:
-    """End a stage; what comes after it is halted."""
-    asked.hold.workflows.cancel_stage(id, stage, by=asked.by)
-    return _found(asked, id)
+    return find_stage(asked, id, stage, reveal=False)
 
 
 def need_program(request: Request, what: str, command: str) -> None:
@@ -375,7 +245,7 @@ def unknown_name(flows: Workflows, name: str) -> ProblemError:
     return ProblemError(404, problem.error, f"{problem.message}; known are {there}; hold.workflows.add(…) adds one")
 
 
-def _by_program(act: Callable[[], Any]) -> Any:
+def by_program(act: Callable[[], Any]) -> Any:
     """What comes of functions of the program's, which are given what a client has sent. Raises ProblemError."""
     try:
         return act()
@@ -391,75 +261,12 @@ def _by_program(act: Callable[[], Any]) -> Any:
 _TAKEN: Final = frozenset({"key_taken", "id_taken"})
 
 
-def _say(asked: Asked, id: str, body: WordRequest, word: Callable[..., bool]) -> bool:
-    return word(id, body.name, user=asked.by, comment=body.comment, stage=body.stage, signal_id=body.signal_id)
-
-
-def _row(asked: Asked, one: WorkflowSummary) -> dict[str, Any]:
-    place = asked.hold.workflows.place(one.id) if one.status is WorkflowStatus.BUFFERED else None
-    return {**plain(one), "place": place, "cursor": one.cursor}
-
-
-def _found(asked: Asked, id: str) -> dict[str, Any]:
-    return _row(asked, asked.hold.workflows.summary(id))
-
-
-def _stage_rows(flows: Workflows, workflow: Workflow, now: datetime) -> list[dict[str, Any]]:
-    work = by_stage(flows.work(workflow.id))
-    under_way = any(not stage.status.is_complete for stage in workflow.stages) and not workflow.status.is_complete
-    found = flows.stranded(workflow.id, limit=_MOST_STRANDED) if under_way else ()
-    stuck = {one.stage: one.reason for one in found}
-    parents = {stage.id: stage.ref_id for stage in workflow.stages}
-    return [
-        {
-            **_outline(stage, parents),
-            "name": stage.name,
-            "type": stage.type,
-            "after": sorted(stage.requisite_stage_ref_ids),
-            "owner": stage.synthetic_stage_owner,
-            "skip_cause": stage.skip_cause,
-            "waits": plain(awaited(stage, work.get(stage.ref_id, ()), now)),
-            "stranded": stuck.get(stage.ref_id),
-        }
-        for stage in workflow.stages
-    ]
-
-
-def _outline(stage: StageExecution, parents: dict[str, str]) -> dict[str, Any]:
-    return {
-        "ref": stage.ref_id,
-        "status": stage.status,
-        "incarnation": stage.incarnation,
-        "attempts": max((task.attempt for task in stage.tasks), default=0),
-        "start_time": stage.start_time,
-        "end_time": stage.end_time,
-        "part_of": parents.get(stage.parent_stage_id or ""),
-        "note": ended_because(stage) if stage.status.is_complete else trouble_of(stage),
-    }
-
-
-def _stage(asked: Asked, id: str, ref: str, *, reveal: bool) -> dict[str, Any]:
-    flows = asked.hold.workflows
-    workflow = flows.workflow(id)
-    found = next((one for one in workflow.stages if one.ref_id == ref), None)
-    if found is None:
-        raise not_found("stage", ref, (one.ref_id for one in workflow.stages))
-    rows = _stage_rows(flows, workflow, instant(asked.hold.store.now()))
-    row = next(row for row in rows if row["ref"] == ref)
-    return {**stage_document(found, reveal=reveal), **row, "workflow_id": id}
-
-
-def _without_stages(workflow: Workflow) -> Workflow:
-    workflow.stages = []
-    return workflow
-
-
 def _drawn(workflow: Workflow) -> dict[str, Any]:
     links = links_of(workflow.stages)
     layout = arranged((stage.ref_id for stage in workflow.stages), links)
     parents = {stage.id: stage.ref_id for stage in workflow.stages}
     stages = {stage.ref_id: stage for stage in workflow.stages}
-    nodes = [{**_outline(stage, parents), "place": layout.places[stage.ref_id]._asdict()} for stage in workflow.stages]
+    nodes = [{**outline(stage, parents), "place": layout.places[stage.ref_id]._asdict()} for stage in workflow.stages]
     edges = [
         {
             "source": link.source,
