@@ -266,6 +266,7 @@ def test_a_workflow_is_started_by_its_name_once_for_each_key(shop: Shop, client:
     [
         ({"name": "nothing"}, 404, "workflow_name_not_found"),
         ({"name": "fulfil", "input": {"nonsense": 1}}, 422, "bad_input"),
+        ({"name": "fulfil", "input": {"order": 1, "idempotency_key": "in the wrong place"}}, 422, "bad_input"),
         ({"name": "fulfil", "input": [1, 2, 3]}, 422, "bad_input"),
         ({"name": "greet", "input": "text"}, 422, "invalid_request"),
         ({"name": "greet", "unknown": 1}, 422, "invalid_request"),
@@ -275,7 +276,9 @@ def test_a_workflow_is_started_by_its_name_once_for_each_key(shop: Shop, client:
 def test_a_start_that_cannot_be_meant_says_what_is_wrong(
     near: TestClient, body: dict[str, Any], status: int, error: str
 ) -> None:
-    assert did(near, "workflows", body, status)["error"] == error
+    answer = did(near, "workflows", body, status)
+    assert answer["error"] == error
+    assert "holdfast.workflows" not in answer["message"]
 
 
 def test_a_program_whose_function_fails_on_the_input_is_no_fault_of_the_server(small: Shop, near: TestClient) -> None:
@@ -286,6 +289,25 @@ def test_a_program_whose_function_fails_on_the_input_is_no_fault_of_the_server(s
     answer = did(near, "workflows", {"name": "broken", "input": ORDER}, 422)
     assert answer["error"] == "bad_input"
     assert "KeyError" in answer["message"]
+
+
+def test_what_a_function_of_the_program_says_of_its_failure_is_masked(small: Shop, near: TestClient) -> None:
+    def away(order: Any = None) -> Any:
+        raise ConnectionError(f"postgresql://shop:{SECRET}@db/shop refused")
+
+    small.hold.workflows.add(away)
+    started = did(near, "workflows", {"name": "away", "input": ORDER}, 422)
+    described = got(near, "workflows/describe", 422, name="away")
+    for answer in (started, described):
+        assert SECRET not in answer["message"]
+        assert "ConnectionError: postgresql://" in answer["message"]
+    assert "holdfast workflow describe away --input" in described["message"]
+
+
+def test_who_asks_for_a_stage_that_is_not_there_is_told_of_some_that_are(small: Shop, near: TestClient) -> None:
+    run = small.hold.workflows.start(wide(50))
+    message = got(near, f"workflows/{run.id}/stages/nowhere", 404)["message"]
+    assert message.endswith(" and 30 more")
 
 
 def test_without_its_program_a_server_shows_and_steers_workflows_and_starts_none(

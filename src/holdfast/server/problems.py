@@ -27,6 +27,7 @@ from holdfast.errors import (
 )
 
 MEDIA_TYPE: Final = "application/problem+json"
+_MOST_NAMES: Final = 20
 _LOG: Final = logging.getLogger("holdfast.server")
 
 
@@ -62,7 +63,10 @@ class ProblemError(Exception):
 
 def not_found(what: str, id: str, there: Iterable[str] = ()) -> ProblemError:
     """There is no such thing: `error` is `letter_not_found`, `workflow_not_found` and so on; `there` is what is."""
-    known = ", ".join(sorted(there))
+    names = sorted(there)
+    known, more = ", ".join(names[:_MOST_NAMES]), len(names) - _MOST_NAMES
+    if more > 0:
+        known += f" and {more} more"
     story = f"there is no {what} {redact(id, 200)!r}" + (f"; there are {known}" if known else "")
     return ProblemError(404, f"{what.replace(' ', '_')}_not_found", story)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, Path, Query, Request, Response
 
 from holdfast.access.rights import REVEAL
+from holdfast.core.redact import redact
 from holdfast.errors import (
     DeadLetterError,
     HoldfastError,
@@ -85,7 +86,8 @@ def stranded(asked: Asking, limit: Limit = 100) -> Any:
 @routes.reads("/describe", response_model=Guarantees)
 def describe(asked: Asking, name: Annotated[str, Query(min_length=1, max_length=400)]) -> Any:
     """What a workflow guarantees, by the name that it is known by or by its id."""
-    return by_program(lambda: asked.hold.workflows.describe(name)).to_document()
+    trouble = f"its body cannot be read without an input: `holdfast workflow describe {name} --input …` takes one"
+    return by_program(lambda: asked.hold.workflows.describe(name), trouble).to_document()
 
 
 @routes.reads("/dead", response_model=Page[DeadShown])
@@ -130,8 +132,9 @@ def start(asked: Asking, body: StartRequest, request: Request) -> Any:
     flows = asked.hold.workflows
     if body.name not in flows.known:
         raise unknown_name(flows, body.name)
-    args, kwargs = (body.input, {}) if isinstance(body.input, list) else ([], body.input)
-    made = by_program(lambda: flows.start(body.name, *args, idempotency_key=body.idempotency_key, **kwargs))
+    given, key = tuple(body.input) if isinstance(body.input, list) else body.input, body.idempotency_key
+    # Not by `start`, whose own words would be taken out of the input.
+    (made,) = by_program(lambda: flows.start_many(body.name, [given], idempotency_keys=[key]))
     return find_row(asked, made.id)
 
 
@@ -245,17 +248,17 @@ def unknown_name(flows: Workflows, name: str) -> ProblemError:
     return ProblemError(404, problem.error, f"{problem.message}; known are {there}; hold.workflows.add(…) adds one")
 
 
-def by_program(act: Callable[[], Any]) -> Any:
-    """What comes of functions of the program's, which are given what a client has sent. Raises ProblemError."""
+def by_program(act: Callable[[], Any], trouble: str = "the workflow does not take this input") -> Any:
+    """What comes of functions of the program's, which are given what a client has sent. `trouble` is what it means if
+    they raise. Raises ProblemError."""
     try:
         return act()
     except WorkflowDefinitionError as error:
-        raise ProblemError(409 if error.code in _TAKEN else 422, error.code, str(error)) from None
+        raise ProblemError(409 if error.code in _TAKEN else 422, error.code, redact(str(error), 2000)) from None
     except HoldfastError:
         raise
     except Exception as error:
-        story = f"the workflow does not take this input: {type(error).__name__}: {error}"
-        raise invalid("bad_input", story) from error
+        raise invalid("bad_input", redact(f"{trouble}: {type(error).__name__}: {error}")) from error
 
 
 _TAKEN: Final = frozenset({"key_taken", "id_taken"})
