@@ -127,7 +127,7 @@ def a_task_that_ends_its_program(kit: WorkflowTestKit) -> Ends:
         try:
             kit.run_until_idle()
         except SystemExit:
-            kit._do(process, process.worker._shift._give_back)  # what it does about it, before it ends
+            kit._do(process, process.worker._shift._ownership.give_back)  # what it does about it, before it ends
             kit.crash()
     return [(S.SUCCEEDED, kit.finish(run))]
 

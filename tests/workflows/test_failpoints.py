@@ -61,7 +61,7 @@ def test_every_change_that_the_engine_makes_is_died_at() -> None:
 
 def test_points_are_found_where_the_engine_changes_the_store() -> None:
     names = {site.module for site in sites()}
-    assert {"starting", "settling", "presence", "shift", "operating"} <= names
+    assert {"starting", "settling", "presence", "ownership", "operating"} <= names
     every = [point for name in SCENARIOS for point, _ in crashed(name)]
     unknown = {point.name for point in every if not any(site.holds(point) for site in sites())}
     assert not unknown

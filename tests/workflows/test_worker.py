@@ -219,7 +219,7 @@ def test_a_worker_with_nothing_to_do_takes_its_row_away_when_it_may_and_not_some
         clock.advance(wait)
         seconds += wait
     with shift.at_hand.reserved():  # it has something to do
-        assert shift._renew()
+        assert shift._ownership.renew()
         wait, seconds = shift.look(), 0.0
     while store.page(WORKER):
         clock.advance(wait)

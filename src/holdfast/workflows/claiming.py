@@ -16,6 +16,8 @@ from holdfast.workflows.turns import Turns
 
 PRIORITIES: Final = (1, 0, -1)
 MOST_CLAIMED: Final = 500
+NO_ROOM: Final = -(1 << 30)
+"""Where nothing is wanted of a type, whatever ends."""
 
 
 class Claiming:

@@ -12,14 +12,12 @@ from typing import Any, Final
 
 from holdfast.core.clock import Clock
 from holdfast.core.redact import redact
-from holdfast.errors import Conflict, StoreError
-from holdfast.store.port import Store, Swap
-from holdfast.store.query import equal
-from holdfast.store.record import evolve
+from holdfast.errors import StoreError
+from holdfast.store.port import Store
 from holdfast.workflows.beginning import First, Wanted
 from holdfast.workflows.children import SubWorkflow
 from holdfast.workflows.circuits import WorkflowCircuitFactory
-from holdfast.workflows.claiming import MOST_CLAIMED, PRIORITIES, Claiming
+from holdfast.workflows.claiming import NO_ROOM, PRIORITIES, Claiming
 from holdfast.workflows.cleaning import Cleaning
 from holdfast.workflows.configs import Configs
 from holdfast.workflows.crew import Crew
@@ -31,36 +29,30 @@ from holdfast.workflows.guarded import way_of
 from holdfast.workflows.handing_out import HandingOut
 from holdfast.workflows.hands import Hands
 from holdfast.workflows.isolation import ProcessIsolation
+from holdfast.workflows.ownership import Ownership
 from holdfast.workflows.parking import Parking
-from holdfast.workflows.preparing import Ending, Prepared, Settles
+from holdfast.workflows.preparing import Ending
 from holdfast.workflows.presence import Presence
-from holdfast.workflows.pruning import BATCH, prune
 from holdfast.workflows.rates import Rates
 from holdfast.workflows.readying import Readying
-from holdfast.workflows.records import ITEM, WAITING, ItemRecord, WorkflowRecord
+from holdfast.workflows.records import ItemRecord, WorkflowRecord
 from holdfast.workflows.registry import TaskRegistry
 from holdfast.workflows.reporting import Reporter
-from holdfast.workflows.rounds import Rounds
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints, Runs
-from holdfast.workflows.serving import Serving, tidy
-from holdfast.workflows.settling import WAKE, Settling
-from holdfast.workflows.starting import start_waiting
+from holdfast.workflows.serving import Serving
+from holdfast.workflows.session_step import SessionStep
+from holdfast.workflows.settling import Settling
 from holdfast.workflows.ticker import Ticker
 from holdfast.workflows.ticking import Ticking
 from holdfast.workflows.transactions import SessionsOf, Transactions
+from holdfast.workflows.upkeep import Upkeep
 from holdfast.workflows.worker_limits import WorkerLimits
 
-PRUNE_S: Final = 3600.0
-"""How often to look for workflows that are old enough to go."""
-LONG_S: Final = 1.0
-"""A call that runs longer is asked about: it may be cancelled, or not be ours any more."""
+OTHERS_S: Final = 1.0
+"""How often to look at least while others have work: if one of them is killed, nothing else will tell."""
 MOST_LOOKS: Final = 20
 """How often somebody who looks once looks again for what was due and others were about to take: they may not."""
-MOST_LOST: Final = 50
-"""How often a transactional step is decided anew: each time another one was stored, and to give up is to run the body
-again."""
-_NONE: Final = -(1 << 30)
 _log: Final = logging.getLogger("holdfast")
 
 
@@ -102,15 +94,10 @@ class Shift:
     ) -> None:
         self._poll_s = configs.handler.poll_frequency_ms / 1000
         self._circuits = WorkflowCircuitFactory(configs.resilience, clock=clock)
-        self._store = store
-        self._blueprints = blueprints
         self._tasks = tasks
         self._registry = registry
         self._finalizers = finalizers
         self._told = told
-        self._reporter = reporter
-        self._retention_days = retention_days
-        self._ending = ending
         self._parking = parking
         self._queues = tuple(queues)
         self._rates = rates
@@ -123,7 +110,9 @@ class Shift:
         self._clock = clock
         self._runs = Runs(store, blueprints, strict=configs.engine.merge_strict)
         self.presence = Presence(store, beat_s=beat_s, ttl_s=ttl_s, clock=clock)
-        self._rounds = Rounds(self.presence.adopt_orphans, recover, self._start_waiting, self._tidy)
+        self._upkeep = Upkeep(
+            store, self.presence, blueprints, finalizers, reporter, recover=recover, retention_days=retention_days
+        )
         readying = Readying(
             store, tasks, registry, finalizers, self.presence, child=child, isolation=isolation, usual=configs.usual,
             clock=clock,
@@ -138,33 +127,37 @@ class Shift:
             threads, async_tasks, lambda name: isolation is None and name in tasks and tasks[name].is_async, bulkheads,
             configs.handler.default_task_timeout_seconds,
         )  # fmt: skip
-        transactions = Transactions(sessions, self._settle_within, self._settled_within)
+        self.wake = threading.Event()
+        step = SessionStep(
+            store, blueprints, reporter, owner=lambda: self.presence.id, ending=ending, over=self._over,
+            done=self.wake.set,
+        )  # fmt: skip
+        transactions = Transactions(sessions, step.write, step.committed)
         self.hands = Hands(
             self._settling, lambda call: reporter.traced(call, way_of(call, guard, transactions)), limits, clock=clock,
             crew=crew, began=reporter.began, troubled=self.trouble, interrupted=self._interrupted,
             circuit_of=self._circuits.passage,
         )  # fmt: skip
         self.at_hand = self.hands.at_hand
-        self._claiming = Claiming(
-            store, self.at_hand, self.presence, rates, queues=self._queues, versions=versions, room=self._room,
-            renew=partial(self._renew, only_if_due=True), idle_s=self._idle_s, clock=clock,
-        )  # fmt: skip
         self._cleaning = Cleaning(
             store, finalizers, owner=lambda: self.presence.id, caller=self.hands.caller,
             done=lambda item: self.at_hand.let_go((item,)), troubled=self._unfinalized, crew=crew,
         )  # fmt: skip
         self._handing_out.attend(self._settling, self.hands, self._cleaning)
+        self._ownership = Ownership(store, self.presence, self._settling, self.hands, self._handing_out, self._cleaning)
+        self._claiming = Claiming(
+            store, self.at_hand, self.presence, rates, queues=self._queues, versions=versions, room=self._room,
+            renew=partial(self._ownership.renew, only_if_due=True), idle_s=self._idle_s, clock=clock,
+        )  # fmt: skip
         self.process = os.getpid()
         finalizers.attend(self)
-        self.wake = threading.Event()
         self._ticker = Ticker(store, schedules, beat_s=beat_s, done=self.wake.set, troubled=self.trouble, crew=crew)
         self.stopping = threading.Event()
         self.works = self.looks = self.is_over = False
         self.interrupt: BaseException | None = None
         """What a task raised to end the program."""
         self._trouble: Exception | None = None
-        self._in_doubt = False
-        self._beat_at = self._claim_at = self._tick_at = self._prune_at = float("-inf")
+        self._beat_at = self._claim_at = self._tick_at = float("-inf")
         self._looked_at = float("-inf")
         self._busy_at = self._clock.monotonic()
         self._pause_s = self._poll_s
@@ -172,8 +165,8 @@ class Shift:
     def look(self, *, woken: bool = False) -> float:
         """Show that we live, take what is due, and say when to look again. Raises StoreError."""
         at = self._clock.monotonic()
-        if self._in_doubt:
-            self._find_lost()
+        if self._ownership.in_doubt:
+            self._ownership.find_lost()
         if self._parking.bring_forward(self._queues, PRIORITIES, self._known):
             woken = True
         if at >= self._beat_at:
@@ -209,8 +202,7 @@ class Shift:
         wait = min(self._pause_s, due_in)
         if self.presence.is_shown:  # it leaves as soon as it may, and not some looks later
             wait = min(wait, max(0.001, self._leaves_at - at, self._beat_at - at))
-        # Somebody else has work; if he is killed, nothing else will tell.
-        return min(wait, LONG_S) if self.presence.others else wait
+        return min(wait, OTHERS_S) if self.presence.others else wait
 
     @property
     def _leaves_at(self) -> float:
@@ -223,7 +215,7 @@ class Shift:
         self._trouble = None
         self.presence.bury(patient=False)
         if self._finalizers.has_local:
-            self._find_lost()
+            self._ownership.find_lost()
         self._parking.bring_forward(self._queues, PRIORITIES, self._known)
         self._carry_on()
         while True:
@@ -236,14 +228,14 @@ class Shift:
                     break
             while not self.at_hand.wait_idle(self._beat_s):
                 if self.interrupt is not None:
-                    self._give_back()
+                    self._ownership.give_back()
                     raise self.interrupt
                 if self._trouble is not None:
-                    self._in_doubt, trouble = True, self._trouble
+                    self._ownership.in_doubt, trouble = True, self._trouble
                     raise trouble
-                self._renew()
+                self._ownership.renew()
                 self._carry_on()
-        self._prune(self._clock.monotonic())
+        self._upkeep.prune(self._clock.monotonic())
         if not self._finalizers.has_local:
             self.presence.leave()
         return taken
@@ -270,9 +262,9 @@ class Shift:
         """Give back what has not begun, wait for what has, and leave."""
         while True:
             try:
-                self._give_back()
+                self._ownership.give_back()
                 if self.at_hand.busy:
-                    self._renew()
+                    self._ownership.renew()
                     self._carry_on()
                 if self.at_hand.wait_idle(self._beat_s):
                     break
@@ -300,82 +292,28 @@ class Shift:
     def trouble(self, error: Exception) -> None:
         """The store did not do, or did and could not say so."""
         self._trouble = error
-        self._in_doubt = True
+        self._ownership.in_doubt = True
         _log.warning("workflows: %s", redact(f"{type(error).__name__}: {error}"))
 
     def _beat(self, at: float) -> bool:
         """Whether there is something to claim now."""
         if self.at_hand.busy or self._finalizers.has_local:
-            if self._renew():
-                self._cut_lost(at)
+            if self._ownership.renew():
+                self._ownership.cut_lost(at)
                 if self._finalizers.has_local:
-                    self._find_lost()  # others hand on to us what only we can call
+                    self._ownership.find_lost()  # others hand on to us what only we can call
         elif self.presence.is_shown and at >= self._leaves_at:
             with self._settling.writing:  # or something might just become ours
                 if not self.at_hand.busy:
                     self.presence.leave()
-        freed = self.presence.bury() + self._rounds.do_due(at)
-        self._prune(at)
-        return freed > 0
-
-    def _start_waiting(self) -> int:
-        """Workflows that wait for room in their pipeline which nobody has told them of."""
-        found = self._store.tally(WAITING, ("pipeline",))
-        return sum(start_waiting(self._store, self._runs.blueprints, pipeline) for (pipeline,) in found)
-
-    def _tidy(self) -> int:
-        """What is left of workers that are gone, here and in the store."""
-        self._finalizers.forget_settled()
-        tidy(self._store)
-        return 0
-
-    def _prune(self, at: float) -> None:
-        """Delete what ended long ago, a few at a time."""
-        if self._retention_days is None or at < self._prune_at:
-            return
-        before = self._store.now() - self._retention_days * 86_400_000_000
-        report = prune(self._store, before, limit=BATCH)
-        self._reporter.pruned(report)
-        self._prune_at = at + (LONG_S if report.pruned >= BATCH else PRUNE_S)
-
-    def _renew(self, *, only_if_due: bool = False) -> bool:
-        """Show that we live. Who was declared dead drops everything that he has, and goes on as somebody else."""
-        before = self.presence.id
-        if self.presence.be_there() if only_if_due else self.presence.show():
-            return True
-        with self._settling.writing:
-            lost = self.at_hand.lose()
-            self._handing_out.postponed.clear()
-            # What was written under the old name since it was taken from us.
-            self.presence.take_from(before, crashed=False)
-        self.hands.cut("another worker has it", lost)
-        _log.warning("workflows: worker %s was declared dead; %s items are somebody else's now", before, len(lost))
-        return False
-
-    def _cut_lost(self, at: float) -> None:
-        """Tasks that have run for a while and are not wanted any more: cancelled by somebody, or not ours."""
-        self._cut_gone(self.at_hand.running_since(at - LONG_S)[:MOST_CLAIMED], "its workflow goes on without it")
+        return self._upkeep.do_due(at) > 0
 
     def cut(self, workflow: str, reason: str) -> None:
         """Ask the tasks of a workflow that has ended to stop; not those of one that runs again since."""
         try:
-            self._cut_gone(self.at_hand.running_for(workflow), reason)
+            self._ownership.cut_gone(self.at_hand.running_for(workflow), reason)
         except StoreError as error:  # they are asked at a later beat
             self.trouble(error)
-
-    def _cut_gone(self, items: Sequence[ItemRecord], reason: str) -> None:
-        if items:
-            found = self._store.get(ITEM, [item.id for item in items])
-            self.hands.cut(reason, [item for item, one in zip(items, found, strict=True) if one != item])
-
-    def _find_lost(self) -> None:
-        """A claim or a commit may have been made without our hearing of it: what is ours in the store, is it here?"""
-        with self._settling.writing:
-            found = self._store.page(ITEM, equal(owner=self.presence.id), by="id", limit=10 * MOST_CLAIMED)
-            lost = [item for item in found if not self.at_hand.holds(item)]
-            self.at_hand.hold(lost)
-            self._handing_out.postponed += lost
-        self._in_doubt = False
 
     def _carry_on(self) -> None:
         """What could not be done at once: write, read, or begin it now."""
@@ -400,11 +338,11 @@ class Shift:
 
     def _room(self, type: str) -> int:
         known = not type or type in self._tasks or type in self._registry or type.startswith(PREFIX)
-        return self.hands.room(type) if known and not self.stopping.is_set() else _NONE
+        return self.hands.room(type) if known and not self.stopping.is_set() else NO_ROOM
 
     def _own_room(self, type: str) -> int:
         """The same for what a step here makes. What has a rate is claimed by everybody, or it would not be counted."""
-        return _NONE if self._rates.limits(self._queues, type) else self._room(type)
+        return NO_ROOM if self._rates.limits(self._queues, type) else self._room(type)
 
     def _claim(self) -> tuple[int, float]:
         """Take what is due. How many items, and in how many seconds the next one is due."""
@@ -424,22 +362,6 @@ class Shift:
             self._settling.put_aside(item, error)
             self.at_hand.let_go((item,))
 
-    def _settle_within(self, session: Any, settlement: Settles) -> Prepared:
-        """Apart from what this worker has in memory: whoever writes that may wait for the very transaction."""
-        alone = Settling(
-            self._store, Runs(self._store, self._blueprints), owner=lambda: self.presence.id, room=lambda type: _NONE,
-            may_own=lambda: False, hand_out=_nothing, settled=_nothing, told=_nothing, ending=self._ending,
-            retries=MOST_LOST,
-        )  # fmt: skip
-        return alone.write_within(session, settlement)
-
-    def _settled_within(self, prepared: Prepared) -> None:
-        self._reporter.stored([(prepared.run, prepared.events)])
-        if prepared.over:
-            prepared.run.stored(prepared.record, prepared.rows)
-            self._over(prepared.run)
-        self.wake.set()
-
     def _settled(self, items: Sequence[ItemRecord]) -> None:
         self.at_hand.let_go(items)
         if self._claiming.is_full and any(self.hands.is_hungry(type) for type in {item.type for item in items}):
@@ -457,23 +379,3 @@ class Shift:
         self.interrupt = error
         self.stopping.set()
         self.wake.set()
-
-    def _give_back(self) -> None:
-        """What has not begun is anybody's."""
-        items = [*self.at_hand.drop_waiting(), *self._cleaning.drop_waiting(), *self._handing_out.postponed]
-        self._handing_out.postponed = []
-        while items:
-            item = items[-1]
-            try:
-                free = evolve(item, owner=None, due_at=self._store.now())
-                self._store.commit([Swap(ITEM, item, free)], wake=WAKE)
-            except Conflict:
-                pass  # it is somebody else's by now
-            except BaseException:
-                self._handing_out.postponed += items
-                raise
-            self.at_hand.let_go((items.pop(),))
-
-
-def _nothing(*_: Any) -> None:
-    """Nobody has to be told."""
