@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable
 from dataclasses import fields
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.app import Holdfast
 from holdfast.backends.memory import MemoryStore
-from holdfast.errors import ConcurrencyError, ConfigurationError, HoldfastError, TransientError
+from holdfast.errors import ConcurrencyError, ConfigurationError, HoldfastError, TaskError, TransientError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.config import BackoffConfig, EngineConfig, HandlerConfig
@@ -24,6 +25,7 @@ from holdfast.workflows.resilience import BulkheadConfig, ResilienceConfig
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.store import WorkflowStore
 from holdfast.workflows.workflows import Workflows
+from tests.workflows.gates import PATIENCE_S
 from tests.workflows.journal import Journal, stage, start
 from tests.workflows.test_recovery import lose_items, waiting_for_nothing
 from tests.workflows.test_workflow_store import Contended
@@ -347,3 +349,29 @@ def test_a_stage_in_a_process_of_its_own_sees_what_the_stages_before_it_have_lef
     worker.close()
     assert engine.flows.workflow(run.id).stage("first").outputs["greeting"] == "hello ann"
     assert engine.flows.workflow(run.id).stage("then").outputs["greeting"] == "hello bob"
+
+
+def test_outputs_that_clash_are_refused_also_in_a_workflow_that_a_worker_begins_at_once() -> None:
+    flows = Workflows(MemoryStore(), config=[EngineConfig(merge_strict=True)])
+    journal = Journal(flows)
+    with flows.worker():
+        for _ in range(3):  # the first one is started by a message: its definition is new
+            journal.answers = {"a": [TaskResult.success({"x": 1})], "b": [TaskResult.success({"x": 2})]}
+            run = start(flows, stage("a"), stage("b"), stage("c", "a", "b"))
+            with pytest.raises(TaskError, match="publish different values of 'x'"):
+                run.result(PATIENCE_S)
+
+
+def test_outputs_that_clash_are_refused_also_by_the_step_of_a_transactional_task(tmp_path: Path) -> None:
+    with Holdfast(f"sqlite:///{tmp_path}/store.db", workflows=[EngineConfig(merge_strict=True)]) as hold:
+        flows, journal = hold.workflows, Journal(hold.workflows)
+        flows.registry.register("booked", journal.run, effect="transactional")
+        journal.answers = {"a": [TaskResult.success({"x": 1})], "b": [TaskResult.success({"x": 2})]}
+        booked = stage("last", "first")
+        booked.tasks[0].implementing_class = "booked"
+        run = start(
+            flows, stage("a"), stage("b"), stage("first"), booked, stage("c", "a", "b", "last", enabled="x == 1")
+        )
+        flows.worker().run_once()
+        with pytest.raises(TaskError, match="publish different values of 'x'"):
+            run.result(0)

@@ -62,7 +62,7 @@ class Run:
         self.about = record.about
         """JSON: what is told of it, to be stored with the next step."""
         self.is_new = is_new
-        self._strict = strict
+        self.strict = strict
         # Nothing here leads back to the run: what is done with goes at once, and not when Python looks for cycles.
         self._stages = _Stages(blueprint if is_new else None)
         self.knows_all = is_new
@@ -75,7 +75,7 @@ class Run:
     @property
     def judge(self) -> DataJudge:
         """Who answers the machine; a run asks him where the definition alone does not tell."""
-        return DataJudge(self.blueprint, self._given, self._found, strict=self._strict)
+        return DataJudge(self.blueprint, self._given, self._found, strict=self.strict)
 
     @property
     def inputs(self) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class Runs:
         return run is not None and run.knows_all
 
     def add(self, run: Run) -> None:
+        run.strict = self._strict  # whoever has started it may not have known
         self._runs[run.id] = run
         while len(self._runs) > MOST:
             self._runs.popitem(last=False)
@@ -140,4 +141,4 @@ class Runs:
             if had is not None and (had.record, had.seq) == (record, seq):
                 continue
             if record.definition in blueprints:
-                self.add(Run(record, blueprints[record.definition], seq, strict=self._strict))
+                self.add(Run(record, blueprints[record.definition], seq))

@@ -18,8 +18,8 @@ MOST_LOST: Final = 50
 
 
 class SessionStep:
-    """`owner` says whose the item is. `over` hears of a workflow that has ended by it, `done` that there may be
-    something to claim."""
+    """`strict` as for `Runs`; `owner` says whose the item is. `over` hears of a workflow that has ended by it, `done`
+    that there may be something to claim."""
 
     def __init__(
         self,
@@ -27,6 +27,7 @@ class SessionStep:
         blueprints: Blueprints,
         reporter: Reporter,
         *,
+        strict: bool,
         owner: Callable[[], str],
         ending: Ending,
         over: Callable[[Run], None],
@@ -35,6 +36,7 @@ class SessionStep:
         self._store = store
         self._blueprints = blueprints
         self._reporter = reporter
+        self._strict = strict
         self._owner = owner
         self._ending = ending
         self._over = over
@@ -42,10 +44,10 @@ class SessionStep:
 
     def write(self, session: Any, settlement: Settles) -> Prepared:
         """Apart from what the worker has in memory: whoever writes that may wait for the very transaction."""
+        runs = Runs(self._store, self._blueprints, strict=self._strict)
         alone = Settling(
-            self._store, Runs(self._store, self._blueprints), owner=self._owner, room=lambda type: NO_ROOM,
-            may_own=lambda: False, hand_out=_nothing, settled=_nothing, told=_nothing, ending=self._ending,
-            retries=MOST_LOST,
+            self._store, runs, owner=self._owner, room=lambda type: NO_ROOM, may_own=lambda: False, hand_out=_nothing,
+            settled=_nothing, told=_nothing, ending=self._ending, retries=MOST_LOST,
         )  # fmt: skip
         return alone.write_within(session, settlement)
 

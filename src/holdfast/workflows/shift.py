@@ -108,7 +108,8 @@ class Shift:
         self._beat_s = beat_s
         self._ttl_s = ttl_s
         self._clock = clock
-        self._runs = Runs(store, blueprints, strict=configs.engine.merge_strict)
+        strict = configs.engine.merge_strict
+        self._runs = Runs(store, blueprints, strict=strict)
         self.presence = Presence(store, beat_s=beat_s, ttl_s=ttl_s, clock=clock)
         self._upkeep = Upkeep(
             store, self.presence, blueprints, finalizers, reporter, recover=recover, retention_days=retention_days
@@ -129,8 +130,8 @@ class Shift:
         )  # fmt: skip
         self.wake = threading.Event()
         step = SessionStep(
-            store, blueprints, reporter, owner=lambda: self.presence.id, ending=ending, over=self._over,
-            done=self.wake.set,
+            store, blueprints, reporter, strict=strict, owner=lambda: self.presence.id, ending=ending,
+            over=self._over, done=self.wake.set,
         )  # fmt: skip
         transactions = Transactions(sessions, step.write, step.committed)
         self.hands = Hands(
