@@ -46,10 +46,10 @@ class Joint:
         for number, part in enumerate(self.parts):
             text = _shifted(part.sql, before)
             before += len(part.texts or ())
-            made.append(f"c{number} AS ({text} RETURNING 1)")
-            found.append(f"(SELECT count(*) FROM c{number})")
-        # Counted one by one, they are made in this order; what nobody asks for would be made last, and backwards.
-        self.sql = f"WITH {', '.join(made)} SELECT 1 / ({' * '.join(found)})"
+            made.append(f"c{number} AS ({text} RETURNING 1 AS n)")
+            found.append(f"(SELECT n FROM c{number})")
+        # Looked at one by one, they are made in this order; what nobody asks for would be made last, and backwards.
+        self.sql = f"WITH {', '.join(made)} SELECT 1 / coalesce({' * '.join(found)}, 0)"
 
     @classmethod
     def of(cls, writes: Sequence[Write]) -> Joint | None:
