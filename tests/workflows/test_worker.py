@@ -19,10 +19,12 @@ from holdfast import Holdfast
 from holdfast.core.clock import SYSTEM_CLOCK
 from holdfast.errors import PolicyError
 from holdfast.machine.workflow import WorkflowStatus
-from holdfast.store.port import Store
+from holdfast.store import paging
+from holdfast.store.port import Insert, Store
+from holdfast.store.query import equal
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.functions import task, workflow
-from holdfast.workflows.records import ITEM, KINDS, WORKER
+from holdfast.workflows.records import FINALIZE, ITEM, KINDS, WORKER, ItemRecord
 from holdfast.workflows.workflows import Workflows
 from tests.stores import fresh_store, make_place
 from tests.workflows import frozen_process
@@ -162,6 +164,38 @@ def test_a_worker_that_is_declared_dead_drops_what_it_has_and_works_on(flows: Wo
     assert flows.start(single).result(PATIENCE_S) == 1
     assert worker.stop(PATIENCE_S)
     assert run.result(0) == "again"
+
+
+def test_a_worker_that_is_declared_dead_leaves_the_finalizers_that_wait_to_others(
+    store: Store, clock: ManualClock
+) -> None:
+    worker = Workflows(store, clock=clock).worker(ttl_s=3.0, beat_s=0.5)
+    shift, cleaning = worker._shift, worker._shift._cleaning
+    shift.look(woken=True)
+    with shift.at_hand.reserved():
+        assert shift._ownership.renew()
+        cleaning._waiting.append(ItemRecord("i", 1, None, "default", 0, FINALIZE, "", "me", "w", "a", 1, 0, 1, 0))
+        store.sweep(WORKER, equal(id=shift.presence.id))  # as somebody does who thinks that it is dead
+        assert not shift._ownership.renew()
+    assert cleaning.drop_waiting() == []
+    worker.close()
+
+
+def test_a_worker_in_doubt_looks_for_all_that_is_its_own(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "PAGE", 4)
+    worker = Workflows(store, clock=clock).worker()
+    shift = worker._shift
+    owned = [
+        ItemRecord(f"i{at}", 1, None, "default", 0, "run", "any", shift.presence.id, "w", "a", 1, 0, 1, 0)
+        for at in range(9)
+    ]
+    store.commit([Insert(ITEM, one) for one in owned])
+    shift._ownership.find_lost()
+    assert all(map(shift.at_hand.holds, owned))
+    shift.at_hand.lose()
+    worker.close()
 
 
 async def test_a_worker_that_is_cancelled_before_it_began_ends(flows: Workflows) -> None:

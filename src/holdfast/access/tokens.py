@@ -19,8 +19,8 @@ from holdfast.access.users import check_role
 from holdfast.errors import Conflict, PolicyError
 from holdfast.store.change import change
 from holdfast.store.codec import from_json, instant, maybe_instant, to_json
+from holdfast.store.paging import every
 from holdfast.store.port import Insert, Store, Swap
-from holdfast.store.query import Cursor
 from holdfast.store.record import evolve
 from holdfast.telemetry.hub import Hub
 
@@ -29,7 +29,6 @@ LIFE: Final = timedelta(days=90)
 LONGEST_LIFE: Final = timedelta(days=3650)
 _TOKEN: Final = re.compile(r"hf_([0-9a-f]{12})_([0-9a-f]{64})")
 _NOTED_EVERY_US: Final = 60_000_000
-_PAGE: Final = 1000
 _LONGEST_NAME: Final = 100
 
 
@@ -110,12 +109,7 @@ class Tokens:
 
     def all(self) -> list[Token]:
         """All of them, the newest first, also those that have ended."""
-        found: list[TokenRecord] = []
-        after: Cursor | None = None
-        while page := self._store.page(TOKEN, by="created_at", descending=True, after=after, limit=_PAGE):
-            found += page
-            after = Cursor(page[-1].created_at, page[-1].id)
-        return [token_of(one) for one in found]
+        return [token_of(one) for one in every(self._store, TOKEN, by="created_at", descending=True)]
 
     def revoke(self, id: str, *, by: str) -> Token:
         now = self._store.now()

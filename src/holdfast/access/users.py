@@ -15,12 +15,12 @@ from holdfast.access.refusals import AccessRefused, Refusal
 from holdfast.access.rights import ROLES, Identity, Role
 from holdfast.errors import Conflict, PolicyError
 from holdfast.store.codec import instant
+from holdfast.store.paging import every
 from holdfast.store.port import Change, Delete, Insert, Store, Swap
-from holdfast.store.query import Cursor, equal
+from holdfast.store.query import equal
 from holdfast.store.record import evolve
 from holdfast.telemetry.hub import Hub
 
-_PAGE: Final = 1000
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,99}")
 RESERVED: Final = frozenset({"local", "anonymous", "unknown", "system", "holdfast"})
 """Names that the audit trail has for nobody in particular."""
@@ -71,12 +71,7 @@ class Users:
 
     def all(self) -> list[User]:
         """All of them, by name."""
-        found: list[UserRecord] = []
-        after: Cursor | None = None
-        while page := self._store.page(USER, by="id", after=after, limit=_PAGE):
-            found += page
-            after = Cursor(page[-1].id, page[-1].id)
-        return [user_of(one) for one in found]
+        return [user_of(one) for one in every(self._store, USER)]
 
     def set_password(self, name: str, password: str, *, by: str) -> User:
         hashed = self._passwords.hash(password)

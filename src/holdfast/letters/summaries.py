@@ -14,7 +14,8 @@ from holdfast.machine.letter_summary import LONGEST_ID, aged, change_status, sum
 from holdfast.store.change import change
 from holdfast.store.codec import clean_text, from_json, micros, to_json
 from holdfast.store.ids import new_record_id
-from holdfast.store.query import Condition, Cursor, equal
+from holdfast.store.paging import every
+from holdfast.store.query import Condition, equal
 
 _CHUNK: Final = 1000
 
@@ -44,12 +45,10 @@ class Summaries(Desk):
     def get_compressed_summary(self) -> dict[str, Any]:
         """`total_summaries`, `total_compressed_items` and `by_status` with all three, zeros included."""
         by_status = dict.fromkeys((status.value for status in DLQCompressedStatus), 0)
-        items, cursor = 0, None
-        while page := self.store.page(SUMMARY, by="id", after=cursor, limit=_CHUNK):
-            for record in page:
-                by_status[record.status] += 1
-                items += record.items
-            cursor = Cursor(page[-1].id, page[-1].id)
+        items = 0
+        for record in every(self.store, SUMMARY):
+            by_status[record.status] += 1
+            items += record.items
         return {
             "total_summaries": sum(by_status.values()),
             "total_compressed_items": items,

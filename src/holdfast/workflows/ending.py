@@ -7,14 +7,15 @@ from typing import Final
 
 from holdfast.machine.run import Advance
 from holdfast.machine.workflow import ACTIVE, WorkflowStatus
+from holdfast.store.paging import every
 from holdfast.store.port import Change, Delete, Store
-from holdfast.store.query import Cursor, among, equal, outside
-from holdfast.workflows.records import FINALIZE, ITEM, STAGE
+from holdfast.store.query import among, equal
+from holdfast.workflows.items import items_of
+from holdfast.workflows.records import ITEM, STAGE
 from holdfast.workflows.run import Run
 
 UNDER_WAY: Final = tuple(sorted(status.value for status in ACTIVE - {WorkflowStatus.NOT_STARTED}))
 _BEGUN: Final = ACTIVE - {WorkflowStatus.NOT_STARTED}
-_PAGE: Final = 1000
 
 
 def end_all(store: Store, run: Run, step: Advance, spared: Collection[str]) -> list[Change]:
@@ -22,20 +23,11 @@ def end_all(store: Store, run: Run, step: Advance, spared: Collection[str]) -> l
 
     Whoever still runs one of its tasks finds the item gone, and throws away what came of it.
     """
-    after: Cursor | None = None
-    where = (*equal(workflow=run.id), among("status", UNDER_WAY))
-    while found := store.page(STAGE, where, by="id", after=after, limit=_PAGE):
-        fresh = [one for one in found if one.ref not in step.changed]
-        run.add([one.ref for one in fresh if run.lacks((one.ref,))], [one for one in fresh if run.lacks((one.ref,))])
-        after = Cursor(found[-1].id, found[-1].id)
-        for one in found:
-            step.cancel_stage(one.ref)
+    found = [*every(store, STAGE, (*equal(workflow=run.id), among("status", UNDER_WAY)))]
+    fresh = [one for one in found if one.ref not in step.changed and run.lacks((one.ref,))]
+    run.add([one.ref for one in fresh], fresh)
+    for one in found:
+        step.cancel_stage(one.ref)
     for ref in [ref for ref, stage in step.changed.items() if stage.status in _BEGUN]:
         step.cancel_stage(ref)  # begun in this very step
-    changes: list[Change] = []
-    after = None
-    where = (*equal(workflow=run.id), outside("kind", (FINALIZE,)))
-    while items := store.page(ITEM, where, by="id", after=after, limit=_PAGE):
-        changes += [Delete(ITEM, item) for item in items if item.id not in spared]
-        after = Cursor(items[-1].id, items[-1].id)
-    return changes
+    return [Delete(ITEM, item) for item in items_of(store, run) if item.id not in spared]

@@ -19,8 +19,9 @@ from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import ConfigurationError, WorkflowNotFoundError
 from holdfast.machine.finalizer import FINALIZER, UNSETTLED, FinalizerForm, FinalizerRecord, FinalizerState, order_of
 from holdfast.store.codec import from_json, instant, maybe_instant, to_json
+from holdfast.store.paging import every
 from holdfast.store.port import Store
-from holdfast.store.query import Cursor, Where, among, equal, outside
+from holdfast.store.query import Where, among, equal, outside
 from holdfast.workflows.default import Default
 from holdfast.workflows.finalizer_rows import Engine, ask_again, drop, put, take_up
 from holdfast.workflows.finalizing import FINALIZER_S, PREFIX, Caller, FinalizerResult, Finalizing, hook_type
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _HAND: Final = "by hand"
-_PAGE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,10 +288,7 @@ class FinalizerRegistry:
 
     def _rows(self, where: Where) -> Iterator[FinalizerRecord]:
         assert self._engine is not None
-        after: Cursor | None = None
-        while found := self._engine.store.page(FINALIZER, where, by="id", after=after, limit=_PAGE):
-            yield from found
-            after = Cursor(found[-1].id, found[-1].id)
+        return every(self._engine.store, FINALIZER, where)
 
     def _by_hand(self) -> Caller:
         with self._lock:

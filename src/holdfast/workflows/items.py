@@ -8,13 +8,13 @@ from typing import Final
 from holdfast.machine.run import Advance, Work
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.ids import new_record_id
+from holdfast.store.paging import every
 from holdfast.store.port import Change, Delete, Insert, Store, Swap
-from holdfast.store.query import Condition, Cursor, Where, among, equal, outside
+from holdfast.store.query import Condition, Where, among, equal, outside
 from holdfast.store.record import evolve
 from holdfast.workflows.records import FINALIZE, ITEM, ItemRecord, priority_of
 from holdfast.workflows.run import Run
 
-_PAGE = 1000
 HELD: Final = frozenset({WorkflowStatus.PAUSED, WorkflowStatus.BUFFERED})
 """A workflow that stands so has no work that is due."""
 
@@ -61,9 +61,5 @@ def released_items(store: Store, run: Run) -> list[Change]:
 
 
 def items_of(store: Store, run: Run, where: Where = ()) -> Iterator[ItemRecord]:
-    """The items of a workflow, in pages."""
-    after: Cursor | None = None
-    where = (*equal(workflow=run.id), outside("kind", (FINALIZE,)), *where)
-    while found := store.page(ITEM, where, by="id", after=after, limit=_PAGE):
-        yield from found
-        after = Cursor(found[-1].id, found[-1].id)
+    """The items of a workflow."""
+    return every(store, ITEM, (*equal(workflow=run.id), outside("kind", (FINALIZE,)), *where))

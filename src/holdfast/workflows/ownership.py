@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.errors import Conflict
+from holdfast.store.paging import every
 from holdfast.store.port import Store, Swap
 from holdfast.store.query import equal
 from holdfast.store.record import evolve
@@ -53,6 +54,7 @@ class Ownership:
         with self._settling.writing:
             lost = self._at_hand.lose()
             self._handing_out.postponed.clear()
+            self._cleaning.drop_waiting()
             # What was written under the old name since it was taken from us.
             self._presence.take_from(before, crashed=False)
         self._hands.cut("another worker has it", lost)
@@ -62,8 +64,8 @@ class Ownership:
     def find_lost(self) -> None:
         """A claim or a commit may have been made without our hearing of it: what is ours in the store, is it here?"""
         with self._settling.writing:
-            found = self._store.page(ITEM, equal(owner=self._presence.id), by="id", limit=10 * MOST_CLAIMED)
-            lost = [item for item in found if not self._at_hand.holds(item)]
+            ours = every(self._store, ITEM, equal(owner=self._presence.id))
+            lost = [item for item in ours if not self._at_hand.holds(item)]
             self._at_hand.hold(lost)
             self._handing_out.postponed += lost
         self.in_doubt = False

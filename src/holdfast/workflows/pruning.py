@@ -15,6 +15,7 @@ from holdfast.errors import Conflict
 from holdfast.machine.dead_letter import ACTIVE, LETTER
 from holdfast.machine.finalizer import FINALIZER, FinalizerState
 from holdfast.machine.workflow import COMPLETE
+from holdfast.store.paging import every
 from holdfast.store.port import Change, Delete, Store
 from holdfast.store.query import Condition, Cursor, among, equal
 from holdfast.store.record import Kind
@@ -25,7 +26,6 @@ BATCH: Final = 100
 """How many workflows are looked at together."""
 MOST_ROWS: Final = 1000
 """How many rows go in one transaction, unless they are of one workflow."""
-_PAGE: Final = 1000
 _OVER: Final = tuple(sorted(status.value for status in COMPLETE))
 _OF_IT: Final[tuple[Kind[Any], ...]] = (STAGE, EVENT, SIGNAL, FINALIZER, PROCESSED)
 """What is kept of a workflow besides its own record."""
@@ -100,10 +100,7 @@ class Pruning:
             yield group
 
     def _rows(self, kind: Kind[Any], id: str) -> Iterator[Change]:
-        after: Cursor | None = None
-        while found := self._store.page(kind, equal(workflow=id), by="id", after=after, limit=_PAGE):
-            yield from (Delete(kind, row) for row in found)
-            after = Cursor(found[-1].id, found[-1].id)
+        return (Delete(kind, row) for row in every(self._store, kind, equal(workflow=id)))
 
     def _delete(self, group: dict[str, list[Change]]) -> int:
         try:

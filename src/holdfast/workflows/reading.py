@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from holdfast.errors import InvalidValue, SchemaError, WorkflowNotFoundError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json, instant, maybe_instant, micros
+from holdfast.store.paging import every
 from holdfast.store.port import FOREVER, Store
 from holdfast.store.query import Condition, Cursor, Where, among, equal
 from holdfast.store.record import Kind, Record
@@ -25,7 +26,6 @@ from holdfast.workflows.runs import Blueprints
 from holdfast.workflows.serving import Stranded, stranded
 
 R = TypeVar("R", bound=Record)
-_PAGE: Final = 1000
 _MOST_READS: Final = 5
 
 
@@ -163,7 +163,7 @@ class Reading:
         if not 0 <= seq <= record.version:
             raise InvalidValue(f"the log of workflow {id} goes from 0 to {record.version}; there is no {seq}")
         where = (*equal(workflow=id), Condition("id", "<=", entry_id(id, seq)))
-        entries = (entry for one in _paged(self._store, EVENT, where) for entry in entries_of(one))
+        entries = (entry for one in every(self._store, EVENT, where) for entry in entries_of(one))
         return state_after(self._blueprint(record).plan.stages, entries)
 
     def stranded(self, id: str | None = None, *, limit: int = 100) -> list[Stranded]:
@@ -210,7 +210,7 @@ class Reading:
         if record.status != WorkflowStatus.CANCELED:
             return None
         # It is among the last things that happened: only finalizers come after it.
-        for entry in _paged(self._store, EVENT, equal(workflow=record.id), descending=True):
+        for entry in every(self._store, EVENT, equal(workflow=record.id), descending=True):
             for one in from_json(entry.events):
                 if one["type"] == "workflow_canceled":
                     by: str | None = one.get("by")
@@ -218,16 +218,7 @@ class Reading:
         return None
 
     def _all(self, kind: Kind[R], id: str) -> Iterator[R]:
-        return _paged(self._store, kind, equal(workflow=id))
-
-
-def _paged(store: Store, kind: Kind[R], where: Where, *, descending: bool = False) -> Iterator[R]:
-    after: Cursor | None = None
-    while found := store.page(kind, where, by="id", descending=descending, after=after, limit=_PAGE):
-        yield from found
-        if len(found) < _PAGE:
-            return
-        after = Cursor(found[-1].id, found[-1].id)
+        return every(self._store, kind, equal(workflow=id))
 
 
 def _statuses(given: WorkflowStatus | str | Collection[WorkflowStatus | str]) -> list[str]:

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from holdfast.errors import ConfigurationError, Conflict, WorkflowNotFoundError
 from holdfast.store.codec import from_json, instant, to_json
+from holdfast.store.paging import every
 from holdfast.store.port import Change, Delete, Insert, Store, Swap
-from holdfast.store.query import Condition, Cursor, equal
+from holdfast.store.query import Condition, equal
 from holdfast.store.record import evolve
 from holdfast.workflows.cron import Cron
 from holdfast.workflows.history import LogEntry, entries_of
@@ -28,7 +29,6 @@ from holdfast.workflows.schedule import (
 from holdfast.workflows.settling import WAKE
 from holdfast.workflows.ticking import Starter, Ticking
 
-_PAGE: Final = 1000
 _LONGEST: Final = 100
 _FACTS: Final = ("workflow", "input", "cron", "timezone", "overlap", "catch_up", "paused")
 
@@ -88,12 +88,7 @@ class Schedules:
 
     def all(self) -> list[WorkflowSchedule]:
         """All schedules, by name."""
-        found: list[ScheduleRecord] = []
-        after: Cursor | None = None
-        while page := self._store.page(SCHEDULE, by="id", after=after, limit=_PAGE):
-            found += page
-            after = Cursor(page[-1].id, page[-1].id)
-        return [schedule_of(one) for one in found]
+        return [schedule_of(one) for one in every(self._store, SCHEDULE)]
 
     def get(self, name: str) -> WorkflowSchedule:
         """Raises WorkflowNotFoundError."""
