@@ -11,10 +11,12 @@ from holdfast.backends.memory import MemoryStore
 from holdfast.core.clock import SYSTEM_CLOCK
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
+from holdfast.testing.clock import ManualClock
+from holdfast.workflows import waiters as waiters_module
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.records import WorkflowRecord
 from holdfast.workflows.settling import WAKE
-from holdfast.workflows.waiters import Waiters
+from holdfast.workflows.waiters import FRESH_S, Waiters
 from holdfast.workflows.workflows import Workflows
 from tests.workflows.gates import PATIENCE_S
 
@@ -83,3 +85,89 @@ def test_whoever_does_not_wait_is_told_what_is_stored_not_what_is_thought_of_it(
     status = WorkflowStatus.CANCELED
     assert waiters.wait("w", 0).record.status == "CANCELED"
     waiters.close()
+
+
+@pytest.fixture
+def asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of records that were asked for, in this order."""
+    get, asked = store.get, list[str]()
+
+    def noting(kind: Any, ids: Any) -> Any:
+        asked.append(kind.name)
+        return get(kind, ids)
+
+    monkeypatch.setattr(store, "get", noting)
+    return asked
+
+
+@pytest.fixture
+def flows(store: Store, clock: ManualClock) -> Workflows:
+    made = Workflows(store, clock=clock)
+    made.register(plain)
+    return made
+
+
+@workflow
+def single(number: int) -> Any:
+    return plain(number)
+
+
+def test_who_asks_for_many_that_have_just_ended_here_is_told_without_a_look_at_the_store(
+    flows: Workflows, asked: list[str]
+) -> None:
+    runs = flows.start_many(single, [(number,) for number in range(20)])
+    flows.worker().run_once()
+    asked.clear()
+    assert [run.result(0) for run in runs] == list(range(20))
+    assert asked == []
+    assert [run.result(0) for run in runs] == list(range(20))  # for the second time, as it stands
+    assert asked.count("workflow") == 20
+
+
+def test_who_asks_some_time_after_the_end_is_told_how_it_stands(
+    flows: Workflows, clock: ManualClock, asked: list[str]
+) -> None:
+    run = flows.start(single, 1)
+    flows.worker().run_once()
+    asked.clear()
+    clock.advance(FRESH_S)
+    assert run.result(0) == 1
+    assert "workflow" in asked
+
+
+def test_what_was_restarted_since_is_waited_for_again(flows: Workflows) -> None:
+    run = flows.start(single, 1)
+    flows.worker().run_once()
+    flows.restart(run.id, "plain")
+    with pytest.raises(TimeoutError):
+        run.result(0)
+    flows.worker().run_once()
+    assert run.result(0) == 1
+
+
+def test_what_has_failed_is_looked_at_and_may_have_been_mended_elsewhere(flows: Workflows, store: Store) -> None:
+    @task
+    def breaks() -> None:
+        raise ValueError("no")
+
+    flows.register(breaks)
+    run = flows.start(workflow(name="breaks")(lambda: breaks()))
+    flows.worker().run_once()
+    elsewhere = Workflows(store, clock=flows.clock)
+    elsewhere.register(task(name="breaks")(lambda: "mended"))
+    elsewhere.retry(run.id)
+    elsewhere.worker().run_once()
+    assert run.result(0) == "mended"
+
+
+def test_of_what_nobody_can_ask_for_nothing_is_kept_and_of_the_rest_only_so_much(
+    flows: Workflows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiters_module, "MOST_FRESH", 5)
+    flows.start_many(single, [(number,) for number in range(9)])
+    flows.worker().run_once()
+    assert flows._waiters._fresh == {}
+    runs = flows.start_many(single, [(number,) for number in range(9)])
+    flows.worker().run_once()
+    assert len(flows._waiters._fresh) == 5
+    assert [run.result(0) for run in runs] == list(range(9))

@@ -355,3 +355,5 @@ class Operating(Reading):
             self._waiters.tell(Ended(record, run))
             for worker in tuple(self._workers):
                 worker.cut(record.id, f"its workflow is {record.status}")
+        else:
+            self._waiters.forget(record.id)

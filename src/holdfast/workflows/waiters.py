@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from holdfast.core.clock import Clock
-from holdfast.machine.workflow import COMPLETE
+from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.port import Store, Subscription
+from holdfast.workflows.handle import WorkflowRun
 from holdfast.workflows.records import WorkflowRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.settling import ENDED, WAKE
 
 POLL_S: Final = 0.5
 """How often to look, whatever is told."""
+FRESH_S: Final = 5.0
+"""How long somebody who comes too late is told how a workflow has ended, as if he had waited for it."""
+MOST_FRESH: Final = 1000
 
 
 class Ended(NamedTuple):
@@ -47,10 +53,21 @@ class Waiters:
         self._changed = threading.Condition()
         self._subscriptions: list[Subscription] = []
         self._waiters: dict[str, list[Waiter]] = {}
+        self._expected: WeakValueDictionary[str, WorkflowRun] = WeakValueDictionary()
+        self._fresh: dict[str, tuple[float, Ended]] = {}
+
+    def expect(self, runs: Iterable[WorkflowRun]) -> None:
+        """Somebody may wait for these, as long as he keeps them."""
+        for run in runs:
+            self._expected[run.id] = run
 
     def wait(self, id: str, timeout: float | None) -> Ended:
         """Raises TimeoutError, and WorkflowNotFoundError."""
+        with self._changed:  # once: whoever asks again wants to know how it stands
+            at, ended = self._fresh.pop(id, (0.0, None))
         if not self._goes_on_here(id):
+            if ended is not None and self._clock.monotonic() - at < FRESH_S:
+                return ended
             record = self._record(id)
             if record.status in COMPLETE:  # as it is of most whose turn comes when others were waited for
                 return Ended(record, None)
@@ -100,11 +117,29 @@ class Waiters:
                 waiter.ended, waiter.news = ended, True
             if waiters:
                 self._changed.notify_all()
+            elif ended.record.id in self._expected and ended.record.status == WorkflowStatus.SUCCEEDED:
+                self._keep(ended)
+
+    def _keep(self, ended: Ended) -> None:
+        """For who comes in a moment: of many that were started together, all but the first have ended by then."""
+        fresh, now = self._fresh, self._clock.monotonic()
+        fresh.pop(ended.record.id, None)
+        fresh[ended.record.id] = now, ended
+        for id, (at, _) in [*islice(fresh.items(), 2)]:  # more go than come
+            if now - at >= FRESH_S or len(fresh) > MOST_FRESH:
+                del fresh[id]
+
+    def forget(self, id: str) -> None:
+        """It goes on, after it had ended."""
+        with self._changed:
+            self._fresh.pop(id, None)
 
     def close(self) -> None:
         """Stop listening."""
         while self._subscriptions:
             self._subscriptions.pop().close()
+        with self._changed:
+            self._fresh.clear()
 
     def _hear(self) -> None:
         with self._changed:

@@ -182,7 +182,9 @@ class Workflows(Operating):
 
     def _start(self, wanted: Sequence[Wanted]) -> list[WorkflowRun]:
         ids = start_all(self._store, self._blueprints, wanted, self._begin)
-        return [WorkflowRun(self, id) for id in ids]
+        runs = [WorkflowRun(self, id) for id in ids]
+        self._waiters.expect(runs)
+        return runs
 
     def _begin(self, firsts: Sequence[First]) -> bool:
         """By a worker of ours that is at work, which needs no round through the store then."""
