@@ -220,7 +220,7 @@ def workflows_wish(options: argparse.Namespace) -> WorkflowsWish:
         return WorkflowsWish(rows, 1, 1, 0.0, 40, 20, (10, 50, 100), (100, 300, options.kept or 600), 1.0)
     kept = options.kept or 100_000
     return WorkflowsWish(
-        rows, options.rounds, 2, 0.0, 200, 200, (100, 1_000, 10_000), (1_000, max(2_000, kept // 10), kept), 20.0
+        rows, options.rounds, 4, 0.0, 200, 200, (100, 1_000, 10_000), (1_000, max(2_000, kept // 10), kept), 20.0
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from benchmarks.outbox.counting import PREFIX
 from benchmarks.run import Worker
-from benchmarks.store.run import POSTGRES_OPTIONS, Progress, Results, Wish, collect
+from benchmarks.store.run import POSTGRES_OPTIONS, Progress, Results, Wish, collect, on_core
 from benchmarks.workflows.rows import ROWS, TITLES
 from benchmarks.workflows.setup import PLACES, Setup
 
@@ -23,6 +23,7 @@ class WorkflowsWish(Wish):
     fans: tuple[int, ...]
     kept: tuple[int, ...]
     idle_s: float
+    asked_once = frozenset({"stabilize"})
 
     @property
     def stores(self) -> list[str]:
@@ -61,11 +62,12 @@ def run(wish: WorkflowsWish, peers_python: str | None, progress: Progress) -> Re
     with ExitStack() as stack:
         setup = stack.enter_context(prepared(wish, results))
         pythons = {"mine": sys.executable} | ({"peers": peers_python} if peers_python else {})
-        workers = [
-            stack.enter_context(Worker(side, python, "benchmarks.workflows.worker", setup.to_json(), store))
-            for store in wish.stores
-            for side, python in pythons.items()
-        ]
-        results.complaints += [f"{worker.side}: {worker.complaint}" for worker in workers if worker.complaint]
-        collect(workers, ROWS, wish, progress, results)
+        for store in reversed(wish.stores):  # SQLite first, while the server has nothing to tidy up
+            with on_core(1):  # on two, the threads of one process hand the interpreter to and fro
+                workers = [
+                    stack.enter_context(Worker(side, python, "benchmarks.workflows.worker", setup.to_json(), store))
+                    for side, python in pythons.items()
+                ]
+            results.complaints += [f"{worker.side}: {worker.complaint}" for worker in workers if worker.complaint]
+            collect(workers, ROWS, wish, progress, results)
     return results
