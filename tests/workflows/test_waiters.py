@@ -16,7 +16,7 @@ from holdfast.workflows import waiters as waiters_module
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.records import WorkflowRecord
 from holdfast.workflows.settling import WAKE
-from holdfast.workflows.waiters import FRESH_S, Waiters
+from holdfast.workflows.waiters import FRESH_S, Ended, Waiters
 from holdfast.workflows.workflows import Workflows
 from tests.workflows.gates import PATIENCE_S
 
@@ -143,6 +143,16 @@ def test_what_was_restarted_since_is_waited_for_again(flows: Workflows) -> None:
         run.result(0)
     flows.worker().run_once()
     assert run.result(0) == 1
+
+
+def test_an_end_that_is_told_after_the_workflow_was_restarted_does_not_count(flows: Workflows) -> None:
+    run = flows.start(single, 1)
+    flows.worker().run_once()
+    late = Ended(run.record, None)
+    flows.restart(run.id, "plain")
+    flows._waiters.tell(late)
+    with pytest.raises(TimeoutError):
+        run.result(0)
 
 
 def test_what_has_failed_is_looked_at_and_may_have_been_mended_elsewhere(flows: Workflows, store: Store) -> None:

@@ -58,8 +58,9 @@ class Waiters:
 
     def expect(self, runs: Iterable[WorkflowRun]) -> None:
         """Somebody may wait for these, as long as he keeps them."""
-        for run in runs:
-            self._expected[run.id] = run
+        with self._changed:
+            for run in runs:
+                self._expected[run.id] = run
 
     def wait(self, id: str, timeout: float | None) -> Ended:
         """Raises TimeoutError, and WorkflowNotFoundError."""
@@ -130,8 +131,9 @@ class Waiters:
                 del fresh[id]
 
     def forget(self, id: str) -> None:
-        """It goes on, after it had ended."""
+        """It was changed here and goes on: nothing that is told of an end before that counts, nor what is told late."""
         with self._changed:
+            self._expected.pop(id, None)
             self._fresh.pop(id, None)
 
     def close(self) -> None:
