@@ -13,6 +13,7 @@ from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows import waiters as waiters_module
+from holdfast.workflows.cancel import current_task_token
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.records import WorkflowRecord
 from holdfast.workflows.settling import WAKE
@@ -153,6 +154,30 @@ def test_an_end_that_is_told_after_the_workflow_was_restarted_does_not_count(flo
     flows._waiters.tell(late)
     with pytest.raises(TimeoutError):
         run.result(0)
+
+
+def test_who_begins_to_wait_once_an_end_was_told_does_not_wait_for_that(flows: Workflows) -> None:
+    goes_on: list[bool] = []
+    entered, free = threading.Event(), threading.Event()
+
+    @task
+    def lasts() -> None:
+        def look() -> None:  # called when the end was told, by whoever has told it
+            goes_on.append(flows._goes_on_here(run.id))
+            free.set()
+
+        current_task_token().when_cancelled(look)
+        entered.set()
+        free.wait(PATIENCE_S)
+
+    @task
+    def breaks() -> None:
+        entered.wait(PATIENCE_S)
+        raise ValueError("no")
+
+    run = flows.start(workflow(name="both")(lambda: [lasts(), breaks()]))
+    flows.worker().run_once()
+    assert goes_on == [False]
 
 
 def test_what_has_failed_is_looked_at_and_may_have_been_mended_elsewhere(flows: Workflows, store: Store) -> None:

@@ -163,8 +163,9 @@ class Settling:
                 self.writing.release()
                 self._report([(step.run, step.events) for step in stored])
                 for run in over:  # tasks that are asked to stop may do something about it: not under our lock
-                    self._told(run)
+                    # First: who begins to wait after it was told must not take it for one that will be.
                     self.untold.discard(run.id)
+                    self._told(run)
 
     def _write_all(self) -> None:
         while self._changed:
