@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from benchmarks.report import figure, over, ratio
 from benchmarks.store import report as store_report
@@ -26,6 +27,7 @@ PEERS = ("dbos", "stabilize")
 CALLS = ("what", "database", "floor", "group floor", "ours", "per second", "of floor", "of group floor", *PEERS)
 GROWN = ("what", "database", "fewest", "more", "most", "ratio")
 COUNTS = ("what", "database", "figure", "ours")
+SPREAD = ("what", "database", "ours, best", "middle", "slowest", "floor / ours, middle", "dbos / ours, middle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Line:
     row: Row
     store: str
     values: dict[str, float]
+    samples: dict[str, list[float]]
     counts: dict[str, dict[str, float]]
     errors: dict[str, str]
 
@@ -47,10 +50,13 @@ class Line:
         return over(self.values.get(floor), self.values.get("ours"))
 
     @property
-    def sizes(self) -> list[float]:
+    def sizes(self) -> dict[str, float]:
         """From the fewest to the most."""
-        labels = sorted(self.values, key=lambda label: int(label.split()[0].replace(",", "")))
-        return [self.values[label] for label in labels]
+        return {label: self.values[label] for label in sorted(self.values, key=lambda label: int(_size(label)))}
+
+    def middle(self, label: str) -> float | None:
+        """The middle one of all samples."""
+        return median(self.samples[label]) if label in self.samples else None
 
     @property
     def counted(self) -> dict[str, float]:
@@ -70,8 +76,12 @@ def lines(results: Results) -> list[Line]:
             counts = {case[2]: c for case, c in results.counts.items() if case[:2] == (row.key, store)}
             errors = {case[2]: e for case, e in results.errors.items() if case[:2] == (row.key, store)}
             if values or counts or errors:
-                made.append(Line(row, store, values, counts, errors))
+                made.append(Line(row, store, values, results.all(row.key, store), counts, errors))
     return made
+
+
+def _size(label: str) -> str:
+    return label.split()[0].replace(",", "")
 
 
 def calls(measured: Iterable[Line], rows: tuple[Row, ...]) -> Drawn:
@@ -96,15 +106,29 @@ def grown(measured: Iterable[Line]) -> Drawn:
     table = []
     for line in measured:
         if line.row in GROWN_ROWS and line.values:
-            cells = [figure(value) for value in line.sizes]
+            cells = [figure(value) for value in line.sizes.values()]
             table.append([*line.title, *cells, *[""] * (3 - len(cells)), ratio(growth(line))])
     return GROWN, table
 
 
 def growth(line: Line) -> float | None:
     """The most that more of it costs, over the fewest."""
-    first, *more = line.sizes or [0.0]
+    first, *more = line.sizes.values() or [0.0]
     return over(max(more, default=None), first)
+
+
+def spread(measured: Iterable[Line]) -> Drawn:
+    """How far our samples lie apart, and what the middle ones say."""
+    table = []
+    for line in measured:
+        for label in line.sizes if line.row in GROWN_ROWS else ("ours",):
+            if samples := line.samples.get(label):
+                title = f"{line.row.title}: {label.split()[0]}" if line.row in GROWN_ROWS else line.row.title
+                middle = line.middle(label)
+                shares = [ratio(over(line.middle(other), middle)) for other in ("floor", "dbos")]
+                cells = [figure(value) for value in (min(samples), middle, max(samples))]
+                table.append([title, TITLES[line.store], *cells, *shares])
+    return SPREAD, table
 
 
 def counts(measured: Iterable[Line]) -> Drawn:
@@ -151,6 +175,7 @@ def tables(measured: list[Line]) -> dict[str, Drawn]:
         "steps": calls(measured, STEP_ROWS),
         "wholes": calls(measured, WHOLE_ROWS),
         "grown": grown(measured),
+        "spread": spread(measured),
         "counts": counts(measured),
         "bar": (BAR, [target.cells for target in bar(measured)]),
     }
