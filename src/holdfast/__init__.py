@@ -44,8 +44,8 @@ _HOMES = {
         "CircuitOpenError ConcurrencyError ConfigurationError Conflict DeadLetterError DeadlineExpired GuardRejected "
         "GuardTimeout HoldfastError InvalidStateTransitionError InvalidValue MissingExtra OutcomeError PermanentError "
         "PolicyError PoolExhausted RateLimited RecoveryError ResolverContractError ResolverError SchemaError "
-        "StoreError StoreUnavailable TaskError TaskNotFoundError TaskTimeoutError Throttled TransientError "
-        "VerificationError WorkflowDefinitionError WorkflowError WorkflowNotFoundError"
+        "StageNotFoundError StoreError StoreUnavailable TaskError TaskNotFoundError TaskTimeoutError Throttled "
+        "TransientError VerificationError WorkflowDefinitionError WorkflowError WorkflowNotFoundError"
     ),
     "failover.endpoint": "Endpoint",
     "failover.failover": "Failover current_endpoint",
@@ -293,6 +293,7 @@ if TYPE_CHECKING:
     from holdfast.errors import ResolverContractError as ResolverContractError
     from holdfast.errors import ResolverError as ResolverError
     from holdfast.errors import SchemaError as SchemaError
+    from holdfast.errors import StageNotFoundError as StageNotFoundError
     from holdfast.errors import StoreError as StoreError
     from holdfast.errors import StoreUnavailable as StoreUnavailable
     from holdfast.errors import TaskError as TaskError

@@ -33,7 +33,8 @@ A *condition* is the system working as designed and saying no; it has no suffix.
     │   │   ├── TaskTimeoutError   also a TimeoutError; it took too long
     │   │   │   └── BulkheadTimeoutError  with the wait for a slot
     │   │   └── TaskNotFoundError  nobody has registered a task of that name
-    │   ├── WorkflowNotFoundError  there is no workflow, or stage, of that id
+    │   ├── WorkflowNotFoundError  there is no workflow of that id
+    │   │   └── StageNotFoundError  the workflow is there, and has no stage of that name
     │   ├── WorkflowDefinitionError  also a ValueError; a graph that can never run: code, members
     │   ├── InvalidStateTransitionError  a state that cannot be reached from the one before
     │   ├── VerificationError    a task succeeded, and what it left is not what was asked for
@@ -46,11 +47,13 @@ A user's own exception is always re-raised as itself, never wrapped in one of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 if TYPE_CHECKING:
     from datetime import timedelta
+
+_MOST_NAMES: Final = 20
 
 
 class HoldfastError(Exception):
@@ -279,7 +282,16 @@ class TaskNotFoundError(TaskError):
 
 
 class WorkflowNotFoundError(WorkflowError):
-    """There is no workflow, stage or task of that id."""
+    """There is no workflow of that id."""
+
+
+class StageNotFoundError(WorkflowNotFoundError):
+    """There is no stage of that name, or of that id."""
+
+    @classmethod
+    def among(cls, workflow: str, ref: str, there: Iterable[str]) -> Self:
+        """The workflow, as a message calls it, has no stage `ref`, and has these."""
+        return cls(f"{workflow} has no stage {ref!r}; there are {some_of(there)}")
 
 
 class WorkflowDefinitionError(WorkflowError, ValueError):
@@ -323,6 +335,13 @@ class RecoveryError(WorkflowError):
 
 class DeadLetterError(WorkflowError):
     """A message could not be handled, and is kept aside."""
+
+
+def some_of(names: Iterable[str]) -> str:
+    """The first of these names by the alphabet, for a message, and how many more there are."""
+    found = sorted(names)
+    more = len(found) - _MOST_NAMES
+    return (", ".join(found[:_MOST_NAMES]) or "none") + (f" and {more} more" if more > 0 else "")
 
 
 def _remade(kind: type[TransientError], args: tuple[Any, ...], fields: dict[str, Any]) -> TransientError:

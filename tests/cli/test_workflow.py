@@ -134,7 +134,7 @@ def test_the_log_is_shown_and_how_it_stood_at_a_number_of_it(started: str, run: 
     then = answer("show", started, "--at", "1")
     assert (then["status"], then["stages"]["ship"]["status"]) == ("RUNNING", "NOT_STARTED")
     said = run("show", started, "--stage", "chrage", code=ExitCode.NOT_FOUND).stderr
-    assert "there is no stage 'chrage'; there are charge, pack, ship, wait_signal" in said
+    assert "workflow 'fulfil' has no stage 'chrage'; there are charge, pack, ship, wait_signal" in said
     assert "there is no 99" in run("show", started, "--at", "99", code=ExitCode.NOT_FOUND).stderr
 
 

@@ -78,7 +78,7 @@ def test_a_run_is_forked_from_a_stage(own: Holdfast, run: Run, answer: Any) -> N
 @pytest.mark.parametrize(
     ("args", "says", "code"),
     [
-        (("--from", "pock"), "there is no stage 'pock'", ExitCode.NOT_FOUND),
+        (("--from", "pock"), "has no stage 'pock'", ExitCode.NOT_FOUND),
         (("--from", "pack", "--context", "[]"), "--context must be", ExitCode.USAGE),
         (("--from", "pack", "--context", "{"), "must be JSON", ExitCode.USAGE),
         (("--from", "pack", "--context", '{"no": 1}'), "there is no input 'no'", ExitCode.FAILED),

@@ -310,6 +310,27 @@ def test_who_asks_for_a_stage_that_is_not_there_is_told_of_some_that_are(small: 
     assert message.endswith(" and 30 more")
 
 
+@pytest.mark.parametrize(
+    ("act", "body"),
+    [
+        ("stages/nowhere/restart", WHY),
+        ("stages/nowhere/skip", WHY),
+        ("stages/nowhere/cancel", WHY),
+        ("signal", {"name": "approve", "stage": "nowhere"}),
+        ("fork", {"stage": "nowhere"}),
+        ("reveal", {**WHY, "stage": "nowhere"}),
+    ],
+)
+def test_whatever_is_asked_of_a_stage_that_is_not_there_is_answered_alike(
+    small: Shop, near: TestClient, act: str, body: dict[str, Any]
+) -> None:
+    run = small.hold.workflows.start(wide(50))
+    small.work()
+    told = did(near, f"workflows/{run.id}/{act}", body, 404)
+    assert (told["error"], told["message"].endswith(" and 30 more")) == ("stage_not_found", True)
+    assert did(near, f"workflows/nowhere/{act}", body, 404)["error"] == "workflow_not_found"
+
+
 def test_without_its_program_a_server_shows_and_steers_workflows_and_starts_none(
     small: Shop, ask: Callable[..., TestClient]
 ) -> None:
@@ -367,7 +388,7 @@ def test_whoever_is_signed_in_approves_or_rejects_under_his_own_name(
 ) -> None:
     id = shop.order()
     assert did(client, f"workflows/{id}/{act}", {"comment": "early"}) == {"taken": False}
-    assert did(client, f"workflows/{id}/{act}", {"stage": "nowhere"}, 404)["error"] == "workflow_not_found"
+    assert did(client, f"workflows/{id}/{act}", {"stage": "nowhere"}, 404)["error"] == "stage_not_found"
     assert did(client, f"workflows/{id}/{act}", {"name": "approve", "user": "boss"}, 422)["error"] == "invalid_request"
     assert did(client, f"workflows/{id}/{act}", {"name": "approve", "comment": "fine"}) == {"taken": True}
     left = shop.hold.workflows.workflow(id).stage("wait_signal").outputs["result"]
@@ -393,7 +414,6 @@ def test_a_stage_is_skipped_or_canceled_by_hand_with_a_reason(shop: Shop, client
     did(client, f"workflows/{second}/stages/wait_signal/cancel", WHY)
     stages = {one["ref"]: one["status"] for one in got(client, f"workflows/{second}")["stages"]}
     assert stages["wait_signal"] == "CANCELED"
-    assert did(client, f"workflows/{first}/stages/nowhere/skip", WHY, 404)["error"] == "workflow_not_found"
     assert did(client, f"workflows/{first}/stages/charge/skip", WHY, 409)["error"] == "refused"
 
 

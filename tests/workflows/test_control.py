@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidStateTransitionError, TaskError, WorkflowNotFoundError
+from holdfast.errors import InvalidStateTransitionError, StageNotFoundError, TaskError, WorkflowNotFoundError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json
 from holdfast.store.port import Store
@@ -296,6 +297,21 @@ def test_a_restart_runs_the_parts_of_a_stage_again(flows: Workflows, worker: Wor
     assert (run.status, journal.ran) == (S.SUCCEEDED, ["first", "whole"] * 2)
 
 
+def test_a_stage_that_is_not_there_is_named_with_twenty_that_are(flows: Workflows, journal: Journal) -> None:
+    run = start(flows, *(stage(f"s{number:02}") for number in range(30)))
+    asked: list[Callable[[], Any]] = [
+        lambda: flows.restart(run.id, "z"), lambda: flows.skip(run.id, "z"), lambda: flows.cancel_stage(run.id, "z"),
+        lambda: flows.add_instances(run.id, "z"), lambda: flows.jump(run.id, "z", "s01"),
+        lambda: flows.signal(run.id, "go", stage="z"), lambda: flows.workflow(run.id).stage("z"),
+    ]  # fmt: skip
+    for ask in asked:
+        with pytest.raises(StageNotFoundError, match=r"has no stage 'z'; there are s00, .*, s19 and 10 more$"):
+            ask()
+    with pytest.raises(WorkflowNotFoundError) as caught:
+        flows.skip("nobody", "z")
+    assert not isinstance(caught.value, StageNotFoundError)
+
+
 def test_what_cannot_be_restarted_says_why(flows: Workflows, worker: WorkflowWorker, journal: Journal) -> None:
     journal.answers["a"] = [TaskResult.wait_signal("go")]
     run = start(flows, stage("a"), stage("b", "a"))
@@ -304,7 +320,7 @@ def test_what_cannot_be_restarted_says_why(flows: Workflows, worker: WorkflowWor
         flows.restart(run.id, "a")
     with pytest.raises(TaskError, match="no stage of it has failed"):
         flows.retry(run.id)
-    with pytest.raises(WorkflowNotFoundError, match=r"no stage 'z'; there are a, b"):
+    with pytest.raises(StageNotFoundError, match=r"no stage 'z'; there are a, b"):
         flows.restart(run.id, "z")
     flows.cancel(run.id)
     for again in (lambda: flows.restart(run.id, "a"), lambda: flows.retry(run.id)):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import TaskError, WorkflowDefinitionError, WorkflowNotFoundError
+from holdfast.errors import StageNotFoundError, TaskError, WorkflowDefinitionError, WorkflowNotFoundError
 from holdfast.machine.graph import JoinType, SplitType
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.workflows.functions import task, workflow
@@ -124,7 +124,7 @@ def test_a_stage_that_is_not_there_is_refused_with_those_that_are(
 ) -> None:
     run = flows.start(sums, 10)
     worker.run_once()
-    with pytest.raises(WorkflowNotFoundError, match=r"add, double, load, triple"):
+    with pytest.raises(StageNotFoundError, match=r"add, double, load, triple"):
         flows.fork(run.id, ref)
     with pytest.raises(WorkflowNotFoundError):
         flows.fork("nobody", "load")
@@ -178,6 +178,16 @@ def test_a_fork_of_a_model_keeps_instances_parts_and_branches(flows: Workflows, 
     again = flows.fork(run.id, "other")  # a branch that was not taken, asked for by name
     worker.run_once()
     assert (again.status, journal.ran) == (S.SUCCEEDED, ["other", "end"])
+
+
+def test_a_fork_from_a_part_of_a_stage_names_the_stage(flows: Workflows, worker: WorkflowWorker) -> None:
+    Journal(flows)
+    whole = stage("whole")
+    part = stage("part", synthetic_stage_owner=SyntheticStageOwner.STAGE_BEFORE, parent_stage_id=whole.id)
+    run = start(flows, whole, part)
+    worker.run_once()
+    with pytest.raises(TaskError, match=r"'part' is a part of 'whole'; fork from that one"):
+        flows.fork(run.id, "part")
 
 
 def test_a_fork_of_a_fork_and_a_retry_of_it_work_like_any_run(flows: Workflows, worker: WorkflowWorker) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.errors import TaskError
+from holdfast.errors import TaskError, some_of
 from holdfast.machine import gates
 from holdfast.machine import jump as jumps
 from holdfast.machine.graph import SkipCause
@@ -28,7 +28,7 @@ def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outpu
     stage = step.stage(ref)
     _check_under_way(stage)
     if target not in step.plan.stages:
-        raise TaskError(f"there is no stage {target!r} to jump to; there are {', '.join(sorted(step.plan.stages))}")
+        raise TaskError(f"there is no stage {target!r} to jump to; there are {some_of(step.plan.stages)}")
     if stage.jumps >= stage.plan.max_jumps:
         raise TaskError(f"stage {ref!r} has jumped {stage.jumps} times, which is as often as it may")
     _awake(step, stage)

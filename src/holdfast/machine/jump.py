@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.errors import some_of
 from holdfast.machine import ends, gates
 from holdfast.machine.anew import begin_anew
 from holdfast.machine.graph import SkipCause, downstream, ordered
@@ -36,8 +37,8 @@ def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outpu
     stage.outputs.update(outputs)
     stage.jumps += 1
     if target not in step.plan.stages:
-        there = ", ".join(sorted(step.plan.stages))
-        step.fail(ref, {"type": "WorkflowDefinitionError", "message": f"no stage {target!r}; there are {there}"})
+        message = f"no stage {target!r}; there are {some_of(step.plan.stages)}"
+        step.fail(ref, {"type": "WorkflowDefinitionError", "message": message})
         return
     if stage.plan.owner is Owner.INSTANCE:
         step.fail(ref, {"type": "TaskError", "message": f"{ref!r} is one of several instances, which cannot jump"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -22,12 +22,13 @@ from holdfast.errors import (
     MissingExtra,
     PolicyError,
     SchemaError,
+    StageNotFoundError,
     StoreUnavailable,
     WorkflowNotFoundError,
 )
 
 MEDIA_TYPE: Final = "application/problem+json"
-_MOST_NAMES: Final = 20
+_LONGEST_LIST: Final = 2000
 _LOG: Final = logging.getLogger("holdfast.server")
 
 
@@ -61,14 +62,9 @@ class ProblemError(Exception):
         self.headers = dict(headers or {})
 
 
-def not_found(what: str, id: str, there: Iterable[str] = ()) -> ProblemError:
-    """There is no such thing: `error` is `letter_not_found`, `workflow_not_found` and so on; `there` is what is."""
-    names = sorted(there)
-    known, more = ", ".join(names[:_MOST_NAMES]), len(names) - _MOST_NAMES
-    if more > 0:
-        known += f" and {more} more"
-    story = f"there is no {what} {redact(id, 200)!r}" + (f"; there are {known}" if known else "")
-    return ProblemError(404, f"{what.replace(' ', '_')}_not_found", story)
+def not_found(what: str, id: str) -> ProblemError:
+    """There is no such thing: `error` is `letter_not_found`, `workflow_not_found` and so on."""
+    return ProblemError(404, f"{what.replace(' ', '_')}_not_found", f"there is no {what} {redact(id, 200)!r}")
 
 
 def refused(error: str, message: str, **details: Any) -> ProblemError:
@@ -151,6 +147,8 @@ def translated(error: Exception) -> ProblemError | None:
             return ProblemError(503, "store_away", text, headers={"Retry-After": "1"})
         case SchemaError():
             return ProblemError(503, "schema_not_current", text)
+        case StageNotFoundError():
+            return ProblemError(404, "stage_not_found", redact(str(error), _LONGEST_LIST))
         case WorkflowNotFoundError():
             return ProblemError(404, "workflow_not_found", text)
         case Conflict():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.errors import InvalidStateTransitionError, TaskError, WorkflowNotFoundError
+from holdfast.errors import InvalidStateTransitionError, StageNotFoundError, TaskError
 from holdfast.machine import by_hand, gates, instances
 from holdfast.machine import restart as machine
 from holdfast.machine.run import Advance, Part, StageState
@@ -45,7 +45,7 @@ def resume(store: Store, run: Run, step: Advance, *, by: str) -> list[Change] | 
 
 
 def restart(store: Store, run: Run, step: Advance, *, ref: str, by: str, code: str | None = None) -> list[Change]:
-    """Begin anew with a stage. Raises WorkflowNotFoundError, InvalidStateTransitionError and TaskError."""
+    """Begin anew with a stage. Raises StageNotFoundError, InvalidStateTransitionError and TaskError."""
     check_ref(run, ref)
     _check_cancelled(run)
     run.read(store, run.blueprint.plan.stages)
@@ -70,7 +70,7 @@ def retry(store: Store, run: Run, step: Advance, *, by: str, code: str | None = 
 
 
 def skip(store: Store, run: Run, step: Advance, *, ref: str, by: str) -> list[Change] | None:
-    """Leave a stage out. Raises WorkflowNotFoundError, and TaskError for a stage that has ended."""
+    """Leave a stage out. Raises StageNotFoundError, and TaskError for a stage that has ended."""
     stage = stage_of(store, run, ref)
     if stage.status.is_complete or run.state.status.is_complete:
         raise TaskError(f"stage {ref!r} of workflow {run.id} is {stage.status.value}; what has ended cannot be skipped")
@@ -81,7 +81,7 @@ def skip(store: Store, run: Run, step: Advance, *, ref: str, by: str) -> list[Ch
 
 
 def add_instances(store: Store, run: Run, step: Advance, *, ref: str, items: Sequence[Any], by: str) -> list[Change]:
-    """Start more instances of a stage. Raises WorkflowNotFoundError, and TaskError for one that takes no more."""
+    """Start more instances of a stage. Raises StageNotFoundError, and TaskError for one that takes no more."""
     stage, config = stage_of(store, run, ref), run.blueprint.plan.stages[ref].instances
     if config is None or not config.allow_dynamic:
         raise TaskError(f"stage {ref!r} has no mi_config with allow_dynamic, so it takes no more instances")
@@ -95,7 +95,7 @@ def add_instances(store: Store, run: Run, step: Advance, *, ref: str, items: Seq
 
 
 def cancel_stage(store: Store, run: Run, step: Advance, *, ref: str, by: str) -> list[Change] | None:
-    """End a stage; what comes after it is halted. Raises WorkflowNotFoundError."""
+    """End a stage; what comes after it is halted. Raises StageNotFoundError."""
     if stage_of(store, run, ref).status.is_complete or run.state.status.is_complete:
         return None
     by_hand.cancel(step, ref, by)
@@ -106,7 +106,7 @@ def jump(
     store: Store, run: Run, step: Advance, *, ref: str, target: str, context: Mapping[str, Any],
     outputs: Mapping[str, Any], by: str,
 ) -> list[Change]:  # fmt: skip
-    """Leave a stage and go on with another one. Raises WorkflowNotFoundError, and TaskError where that cannot be."""
+    """Leave a stage and go on with another one. Raises StageNotFoundError, and TaskError where that cannot be."""
     stage_of(store, run, ref)
     step.note("jump_asked", ref, to=target, by=by)
     by_hand.jump(step, ref, target, context, outputs)
@@ -121,17 +121,16 @@ def settled(store: Store, run: Run, step: Advance) -> list[Change]:
 
 
 def stage_of(store: Store, run: Run, ref: str) -> StageState:
-    """A stage as it stands. Raises WorkflowNotFoundError."""
+    """A stage as it stands. Raises StageNotFoundError."""
     check_ref(run, ref)
     run.read(store, [ref])
     return run.stage(ref)
 
 
 def check_ref(run: Run, ref: str) -> None:
-    """Raises WorkflowNotFoundError for a stage that the workflow has not."""
+    """Raises StageNotFoundError for a stage that the workflow has not."""
     if ref not in run.blueprint.plan.stages:
-        there = ", ".join(sorted(run.blueprint.plan.stages))
-        raise WorkflowNotFoundError(f"workflow {run.id} has no stage {ref!r}; there are {there}")
+        raise StageNotFoundError.among(f"workflow {run.id}", ref, run.blueprint.plan.stages)
 
 
 def _check_ended(run: Run, asked: WorkflowStatus) -> None:

@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from holdfast.core.check import check_seconds
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
-from holdfast.errors import ConfigurationError, WorkflowNotFoundError
+from holdfast.errors import ConfigurationError, StageNotFoundError, WorkflowNotFoundError
 from holdfast.machine.finalizer import FINALIZER, UNSETTLED, FinalizerForm, FinalizerRecord, FinalizerState, order_of
 from holdfast.store.codec import from_json, instant, maybe_instant, to_json
 from holdfast.store.paging import every
@@ -321,7 +321,7 @@ _UNSETTLED: Final = among("state", sorted(state.value for state in UNSETTLED))
 def _place(store: Store, stage_id: str) -> tuple[str, str, int]:
     found = store.get(STAGE, [stage_id])[0]
     if found is None:
-        raise WorkflowNotFoundError(f"no stage {stage_id!r} has begun; a finalizer is for a stage that has")
+        raise StageNotFoundError(f"no stage {stage_id!r} has begun; a finalizer is for a stage that has")
     return found.workflow, found.ref, found.incarnation
 
 

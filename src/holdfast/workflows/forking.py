@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from holdfast.errors import TaskError, WorkflowNotFoundError
+from holdfast.errors import StageNotFoundError, TaskError
 from holdfast.machine.fork import fork as begin
 from holdfast.machine.instances import base_of
 from holdfast.machine.run import Advance, StageState
@@ -32,14 +32,16 @@ def fork(
 ) -> str:
     """Store the new run, and give its id. `wanted` says what it is to be like; `done` are the stages of the origin.
 
-    Raises TaskError for a run that has not ended, and WorkflowNotFoundError for a stage that is not there.
+    Raises TaskError for a run that has not ended and for a part of a stage, and StageNotFoundError for a stage that is
+    not there.
     """
     if WorkflowStatus(origin.status) not in COMPLETE:
         raise TaskError(f"workflow {origin.id} is {origin.status}; only one that has ended can be forked")
     plan = wanted.blueprint.plan.stages
-    if ref not in plan or plan[ref].parent is not None:
-        there = ", ".join(sorted(name for name, one in plan.items() if one.parent is None))
-        raise WorkflowNotFoundError(f"there is no stage {ref!r} to fork from; there are {there}")
+    if ref not in plan:
+        raise StageNotFoundError.among(f"workflow {wanted.blueprint.name!r}", ref, plan)
+    if (whole := plan[ref].parent) is not None:
+        raise TaskError(f"stage {ref!r} is a part of {whole!r}; fork from that one")
     records = list(done)
 
     def first(step: Advance) -> None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
-from holdfast.errors import WorkflowDefinitionError, WorkflowNotFoundError
+from holdfast.errors import StageNotFoundError, WorkflowDefinitionError
 from holdfast.machine import computed_status
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.workflows.documents import TIME, Form, one_of, read_document, write_document
@@ -120,19 +120,18 @@ class Workflow:
         check_workflow(self.stages, tasks, stage_types)
 
     def stage(self, ref_id: str) -> StageExecution:
-        """The stage of that name. Raises WorkflowNotFoundError."""
+        """The stage of that name. Raises StageNotFoundError."""
         for one in self.stages:
             if one.ref_id == ref_id:
                 return one
-        there = ", ".join(sorted(one.ref_id for one in self.stages)) or "none"
-        raise WorkflowNotFoundError(f"{self.label} has no stage {ref_id!r}; there are {there}")
+        raise StageNotFoundError.among(self.label, ref_id, (one.ref_id for one in self.stages))
 
     def stage_by_id(self, stage_id: str) -> StageExecution:
-        """Raises WorkflowNotFoundError."""
+        """Raises StageNotFoundError."""
         for one in self.stages:
             if one.id == stage_id:
                 return one
-        raise WorkflowNotFoundError(f"{self.label} has no stage with the id {stage_id!r}")
+        raise StageNotFoundError(f"{self.label} has no stage with the id {stage_id!r}")
 
     def add_stage(self, stage: StageExecution) -> StageExecution:
         """Append a stage; `validate` tells whether it fits."""

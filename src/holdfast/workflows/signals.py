@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from holdfast.errors import DeadLetterError, TaskError, WorkflowNotFoundError
+from holdfast.errors import DeadLetterError, TaskError
 from holdfast.machine.run import Advance
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json
 from holdfast.store.ids import new_record_id
 from holdfast.store.port import Change, Delete, Insert, Store
 from holdfast.store.query import Where, equal
-from holdfast.workflows.control import settled
+from holdfast.workflows.control import check_ref, settled
 from holdfast.workflows.records import ITEM, SIGNAL, STAGE, SignalRecord
 from holdfast.workflows.run import Run
 
@@ -36,13 +36,12 @@ def word_of(approved: bool, user: str | None, comment: str | None) -> dict[str, 
 def send(store: Store, run: Run, step: Advance, signal: Signal, most: int) -> tuple[bool, list[Change]]:
     """Whether a stage took it, and the changes; what nobody waits for is kept, at most so many for a workflow.
 
-    Raises TaskError in a workflow that has ended, WorkflowNotFoundError for a stage that is not there, and
+    Raises TaskError in a workflow that has ended, StageNotFoundError for a stage that is not there, and
     DeadLetterError when too many are kept already.
     """
     name, ref = signal.name, signal.ref
-    if ref is not None and ref not in run.blueprint.plan.stages:
-        there = ", ".join(sorted(run.blueprint.plan.stages))
-        raise WorkflowNotFoundError(f"workflow {run.id} has no stage {ref!r} for signal {name!r}; there are {there}")
+    if ref is not None:
+        check_ref(run, ref)
     if run.state.status.is_complete:
         raise TaskError(f"workflow {run.id} is {run.state.status.value}; nothing waits for signal {name!r} there")
     changes = _delivered(store, run, step, signal, from_json(signal.value))

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.backends.open import open_store
-from holdfast.errors import ConcurrencyError, ConfigurationError, Conflict, WorkflowNotFoundError
+from holdfast.errors import ConcurrencyError, ConfigurationError, Conflict, StageNotFoundError, WorkflowNotFoundError
 from holdfast.machine.run import Advance, Missing
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Change, Insert, Store
@@ -55,7 +55,7 @@ class WorkflowStore:
         return self.workflows.workflow(id)
 
     def get_stage(self, stage_id: str) -> StageExecution:
-        """A stage by its id, with the workflow that it is part of. Raises WorkflowNotFoundError."""
+        """A stage by its id, with the workflow that it is part of. Raises StageNotFoundError."""
         record = self._store.get(STAGE, [stage_id])[0]
         if record is not None:
             return self.retrieve(record.workflow).stage_by_id(stage_id)
@@ -64,9 +64,7 @@ class WorkflowStore:
                 return self.retrieve(stage_id[:at]).stage_by_id(stage_id)
             except WorkflowNotFoundError:
                 continue
-        raise WorkflowNotFoundError(
-            f"there is no stage {stage_id!r}; a stage's id is its workflow's, a dot, its ref_id"
-        )
+        raise StageNotFoundError(f"there is no stage {stage_id!r}; a stage's id is its workflow's, a dot, its ref_id")
 
     def store_stage(self, stage: StageExecution, expected_phase: WorkflowStatus | str | None = None) -> None:
         """Store a stage, if nobody has changed it since it was read and, where a phase is given, it is in it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.errors import ConcurrencyError, InvalidValue, TaskError, WorkflowNotFoundError
+from holdfast.errors import ConcurrencyError, InvalidValue, StageNotFoundError, TaskError
 from holdfast.machine import by_hand
 from holdfast.machine.run import Advance, Part, StageState
 from holdfast.machine.workflow import WorkflowStatus
@@ -19,12 +19,12 @@ _NOT_BEGUN: Final = (WorkflowStatus.NOT_STARTED, WorkflowStatus.BUFFERED)
 
 
 def workflow_of(stage: StageExecution) -> str:
-    """The id of a stage's workflow. Raises WorkflowNotFoundError for a stage that is part of none."""
+    """The id of a stage's workflow. Raises StageNotFoundError for a stage that is part of none."""
     if stage._workflow is not None:  # its other half
         return stage._workflow.id
     if stage.id.endswith(f".{stage.ref_id}"):
         return stage.id.removesuffix(f".{stage.ref_id}")
-    raise WorkflowNotFoundError(f"{stage.label} is part of no workflow; store one that was retrieved")
+    raise StageNotFoundError(f"{stage.label} is part of no workflow; store one that was retrieved")
 
 
 def put_stage(
@@ -33,7 +33,7 @@ def put_stage(
     """Let the stage stand as it is given, and let follow what follows from that.
 
     Raises ConcurrencyError when it is not as it was read, or not in the phase that is expected; InvalidStateTransition-
-    Error, TaskError and WorkflowNotFoundError for what cannot be.
+    Error, TaskError and StageNotFoundError for what cannot be.
     """
     ref = stage.ref_id
     check_ref(run, ref)

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from holdfast.machine.workflow import WorkflowStatus
-from holdfast.server.problems import not_found
 from holdfast.server.routing import Asked
 from holdfast.store.codec import instant
 from holdfast.views.plain import plain
@@ -67,12 +66,10 @@ def outline(stage: StageExecution, parents: dict[str, str]) -> dict[str, Any]:
 
 
 def find_stage(asked: Asked, id: str, ref: str, *, reveal: bool) -> dict[str, Any]:
-    """One stage with its tasks, what it got and left. Raises WorkflowNotFoundError, and ProblemError for the stage."""
+    """One stage with its tasks, what it got and left. Raises WorkflowNotFoundError, and StageNotFoundError."""
     flows = asked.hold.workflows
     workflow = flows.workflow(id)
-    found = next((one for one in workflow.stages if one.ref_id == ref), None)
-    if found is None:
-        raise not_found("stage", ref, (one.ref_id for one in workflow.stages))
+    found = workflow.stage(ref)
     rows = stage_rows(flows, workflow, instant(asked.hold.store.now()))
     row = next(row for row in rows if row["ref"] == ref)
     return {**stage_document(found, reveal=reveal), **row, "workflow_id": id}

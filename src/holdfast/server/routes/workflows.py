@@ -15,6 +15,7 @@ from holdfast.errors import (
     InvalidValue,
     WorkflowDefinitionError,
     WorkflowNotFoundError,
+    some_of,
 )
 from holdfast.server.problems import ProblemError, invalid, not_found, refused
 from holdfast.server.routes.workflow_rows import find_row, find_stage, outline, row_of, stage_rows
@@ -243,8 +244,7 @@ def need_program(request: Request, what: str, command: str) -> None:
 
 def unknown_name(flows: Workflows, name: str) -> ProblemError:
     """No workflow can be started by that name."""
-    there = ", ".join(sorted(flows.known)[:20]) or "none"
-    problem = not_found("workflow name", name)
+    problem, there = not_found("workflow name", name), some_of(flows.known)
     return ProblemError(404, problem.error, f"{problem.message}; known are {there}; hold.workflows.add(…) adds one")
 
 
