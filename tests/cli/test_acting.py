@@ -169,8 +169,9 @@ def test_workflows_are_started_and_forked_by_the_server(
     assert own.workflows.workflow(made["id"]).context == {"order": {"id": 5}}
     missing = run("workflow", "start", "nope", "--url", at, code=ExitCode.NOT_FOUND).stderr
     assert "there are" in missing
-    forked = json.loads(said("workflow", "fork", things.failed, "--from", "charge", "--json"))
+    forked = json.loads(said("workflow", "fork", things.failed, "--from", "charge", "--json", *WHY))
     assert own.workflows.workflow(forked["id"]).forked_from == (things.failed, "charge")
+    assert [one.facts["reason"] for one in own.workflows.log(forked["id"]) if one.type == "forked"] == [WHY[1]]
     run("workflow", "start", "fulfil", "--input", "{}", "--url", at, code=ExitCode.USAGE)
 
 

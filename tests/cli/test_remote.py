@@ -140,7 +140,7 @@ def test_workflows_are_steered(run: Run, own: Holdfast, monkeypatch: pytest.Monk
             return run("workflow", *command, "--url", at).stdout
 
         assert said("pause", held, "--reason", "look at it") == f"workflow {held} is PAUSED\n"
-        assert said("resume", held) == f"workflow {held} is RUNNING\n"
+        assert said("resume", held, "--reason", "all is well") == f"workflow {held} is RUNNING\n"
         assert said("cancel", held, "--reason", "wrong order") == f"workflow {held} is CANCELED\n"
         assert own.workflows.record(held).reason == "wrong order"
         again = run("workflow", "cancel", held, "--url", at, code=ExitCode.FAILED)
@@ -148,13 +148,17 @@ def test_workflows_are_steered(run: Run, own: Holdfast, monkeypatch: pytest.Monk
         own.workflows.worker().run_once()
         assert own.workflows.get(failed).status == "TERMINAL"
         monkeypatch.delenv(shop.DOWN)
-        assert said("retry", failed) == f"workflow {failed} is RUNNING\n"
-        assert said("skip", failed, "ship") == f"workflow {failed} is RUNNING\n"
+        assert said("retry", failed, "--reason", "bank is back") == f"workflow {failed} is RUNNING\n"
+        assert said("skip", failed, "ship", "--reason", "it was fetched") == f"workflow {failed} is RUNNING\n"
         own.workflows.worker().run_once()
-        assert said("restart", failed, "charge") == f"workflow {failed} is RUNNING\n"
+        assert said("restart", failed, "charge", "--reason", "wrong sum") == f"workflow {failed} is RUNNING\n"
         paused = json.loads(said("pause", failed, "--json"))
         assert (paused["id"], paused["status"]) == (failed, "PAUSED")
         assert said("cancel", failed, "--stage", "ship", "--reason", "no") == f"workflow {failed} is PAUSED\n"
+        told = [one.facts.get("reason") for id in (held, failed) for one in own.workflows.log(id) if "by" in one.facts]
+        given = ["look at it", "all is well", "wrong order", "bank is back", "it was fetched", "wrong sum", None, "no"]
+        assert told == given
+        assert "by local, reason no" in said("log", failed)
         run("workflow", "pause", "none", "--url", at, code=ExitCode.NOT_FOUND)
         run("workflow", "restart", failed, "nowhere", "--url", at, code=ExitCode.NOT_FOUND)
 

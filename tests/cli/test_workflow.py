@@ -230,8 +230,9 @@ def test_a_workflow_is_paused_and_resumed(own: Holdfast, run: Run) -> None:
     assert "paused by  ann" in shown
     assert ": lunch" in shown
     assert shown.count("  held") == 3
-    assert run("resume", started).stdout == f"workflow {started} is RUNNING\n"
+    assert run("resume", started, "--reason", "fed").stdout == f"workflow {started} is RUNNING\n"
     assert "paused by" not in run("show", started).stdout
+    assert "reason fed" in run("log", started).stdout
 
 
 def test_what_has_failed_is_retried_and_stages_are_restarted_or_skipped(
@@ -242,11 +243,15 @@ def test_what_has_failed_is_retried_and_stages_are_restarted_or_skipped(
     monkeypatch.setenv(shop.DOWN, "1")
     work(own)
     monkeypatch.delenv(shop.DOWN)
-    assert run("retry", id).stdout == f"workflow {id} is RUNNING\n"
-    run("skip", id, "wait_signal")
+    assert run("retry", id, "--reason", "it is up").stdout == f"workflow {id} is RUNNING\n"
+    run("skip", id, "wait_signal", "--reason", "he said yes", "--by", "ann")
+    assert "manual: skipped by ann: he said yes" in run("show", id).stdout
     work(own)
     assert own.workflows.get(id).result(0) == "box 7, receipt 7"
-    assert answer("restart", id, "pack")["status"] == "RUNNING"
+    assert answer("restart", id, "pack", "--reason", "wrong box")["status"] == "RUNNING"
+    assert answer("cancel", id, "--stage", "pack", "--reason", "no box")["status"] == "CANCELED"
+    given = [one.facts["reason"] for one in own.workflows.log(id) if "by" in one.facts]
+    assert given == ["it is up", "he said yes", "wrong box", "no box"]
     assert "has no stage 'pock'" in run("restart", id, "pock", code=ExitCode.NOT_FOUND).stderr
 
 

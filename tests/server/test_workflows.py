@@ -376,7 +376,8 @@ def test_what_failed_is_retried_with_the_key_that_it_had(shop: Shop, client: Tes
     assert shown["status"] == "TERMINAL"
     assert "the bank is away" in next(one["note"] for one in shown["stages"] if one["ref"] == "charge")
     shop.refuses = False
-    assert did(client, f"workflows/{id}/retry")["status"] == "RUNNING"
+    assert did(client, f"workflows/{id}/retry", {"reason": "the bank is back"})["status"] == "RUNNING"
+    assert [one["facts"]["reason"] for one in _by_hand(client, id)] == ["the bank is back"]
     shop.work()
     assert shop.charged == [7]
     assert did(client, f"workflows/{id}/retry", status=409)["error"] == "refused"
@@ -415,6 +416,20 @@ def test_a_stage_is_skipped_or_canceled_by_hand_with_a_reason(shop: Shop, client
     stages = {one["ref"]: one["status"] for one in got(client, f"workflows/{second}")["stages"]}
     assert stages["wait_signal"] == "CANCELED"
     assert did(client, f"workflows/{first}/stages/charge/skip", WHY, 409)["error"] == "refused"
+
+
+def test_why_an_operator_did_something_is_in_the_log_of_the_workflow(shop: Shop, client: TestClient) -> None:
+    id, other = shop.order(1), shop.order(2)
+    for act in ("pause", "resume", "stages/reserve/restart", "stages/wait_signal/skip"):
+        did(client, f"workflows/{id}/{act}", WHY)
+    did(client, f"workflows/{other}/stages/wait_signal/cancel", WHY)
+    told = [(one["type"], one["facts"]["reason"]) for one in _by_hand(client, id) + _by_hand(client, other)]
+    kinds = ("workflow_paused", "workflow_resumed", "restarted", "skip_asked", "cancel_asked")
+    assert told == [(kind, WHY["reason"]) for kind in kinds]
+
+
+def _by_hand(client: TestClient, id: str) -> list[dict[str, Any]]:
+    return [one for one in got(client, f"workflows/{id}/log")["items"] if "by" in one["facts"]]
 
 
 def test_a_fork_takes_over_what_came_before_its_stage(shop: Shop, client: TestClient) -> None:

@@ -13,6 +13,7 @@ from holdfast.store.codec import from_json
 from holdfast.store.port import Store
 from holdfast.store.query import equal
 from holdfast.testing.clock import ManualClock
+from holdfast.views.workflows import ended_because
 from holdfast.workflows.cancel import current_task_token
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.model import Workflow
@@ -365,6 +366,59 @@ def test_a_stage_that_waits_can_be_skipped_and_the_rest_goes_on(
     assert store.page(ITEM, equal(workflow=run.id)) == []
     with pytest.raises(TaskError, match="SKIPPED"):
         flows.skip(run.id, "a")
+
+
+def test_why_somebody_asked_for_something_is_in_the_log(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    journal.answers["a"] = [TaskResult.terminal("no")]
+    journal.answers["b"] = [TaskResult.wait_signal("go")] * 3
+    run = start(flows, stage("a", allow_sibling_stages_to_continue=True), stage("b"), stage("c", "b"), stage("d"))
+    worker.run_once()
+    flows.pause(run.id, by="ann", reason="stocktaking")
+    flows.resume(run.id, by="ann", reason="all counted")
+    flows.retry(run.id, by="ann", reason="bank is back")
+    worker.run_once()
+    flows.restart(run.id, "a", by="ann", reason="wrong sum")
+    worker.run_once()
+    flows.skip(run.id, "c", by="ann", reason="nobody waits")
+    flows.cancel_stage(run.id, "b", by="ann", reason="no answer")
+    told = {one.type: one.facts for one in flows.log(run.id) if one.facts.get("by") == "ann"}
+    assert {kind: facts["reason"] for kind, facts in told.items()} == {
+        "workflow_paused": "stocktaking", "workflow_resumed": "all counted", "restarted": "wrong sum",
+        "skip_asked": "nobody waits", "cancel_asked": "no answer",
+    }  # fmt: skip
+    restarts = [one.facts["reason"] for one in flows.log(run.id) if one.type == "restarted"]
+    assert restarts == ["bank is back", "wrong sum"]
+    now = flows.state_at(run.id, run.record.version)
+    assert (now.status, {ref: one.status for ref, one in now.stages.items()}) == (run.status, flows.stages(run.id))
+
+
+def test_a_stage_that_somebody_has_ended_says_who_and_why(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    journal.answers |= {ref: [TaskResult.wait_signal("go")] for ref in "abcd"}
+    run = start(flows, *map(stage, "abcd"))
+    worker.run_once()
+    flows.skip(run.id, "a", by="ann", reason="nobody waits")
+    flows.skip(run.id, "b", by="ann")
+    flows.cancel_stage(run.id, "c", by="bob", reason="no answer")
+    flows.cancel_stage(run.id, "d", by="bob")
+    ended = {one.ref_id: ended_because(one) for one in flows.workflow(run.id).stages}
+    assert ended == {
+        "a": "manual: skipped by ann: nobody waits", "b": "manual: skipped by ann",
+        "c": "canceled by bob: no answer", "d": "canceled by bob",
+    }  # fmt: skip
+
+
+def test_who_gives_no_reason_leaves_none_in_the_log(flows: Workflows, journal: Journal) -> None:
+    run = start(flows, stage("a"), stage("b", "a"))
+    flows.pause(run.id)
+    flows.resume(run.id)
+    flows.skip(run.id, "b")
+    flows.cancel_stage(run.id, "a")
+    asked = [one.facts for one in flows.log(run.id) if "by" in one.facts]
+    assert asked == [{"by": "anonymous"}] * 4
 
 
 def _log(store: Store, id: str) -> list[dict[str, Any]]:

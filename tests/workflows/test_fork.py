@@ -75,6 +75,8 @@ def test_a_fork_says_where_it_comes_from(flows: Workflows, worker: WorkflowWorke
     forked = flows.fork(run.id, "double", by="ann")
     (entry,) = [one for one in flows.log(forked.id) if one.type == "forked"]
     assert entry.facts == {"origin": run.id, "begins_with": "double", "kept": ["load", "triple"], "by": "ann"}
+    again = flows.fork(run.id, "double", by="ann", reason="wrong sum")
+    assert [one.facts["reason"] for one in flows.log(again.id) if one.type == "forked"] == ["wrong sum"]
     assert flows.workflow(forked.id).forked_from == (run.id, "double")
     assert flows.workflow(run.id).forked_from is None
     assert {ref: one.status for ref, one in flows.state_at(forked.id, 1).stages.items()} == {

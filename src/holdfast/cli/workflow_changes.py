@@ -11,6 +11,7 @@ from holdfast.cli.exits import Failed, NotFound
 from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import document, note, say
 from holdfast.cli.session import Session, pass_session, store_options
+from holdfast.cli.workflow_control import reason_option
 from holdfast.cli.workflow_rows import (
     arguments_of,
     find_record,
@@ -144,7 +145,7 @@ def _awaited(session: Session, id: str) -> list[str]:
 @click.command()
 @click.argument("id")
 @click.option("--stage", "ref", metavar="NAME", help="End this stage only; what comes after it is halted.")
-@click.option("--reason", default="canceled", metavar="TEXT")
+@reason_option
 @by_option
 @json_option
 @store_options
@@ -158,17 +159,17 @@ def cancel(session: Session, id: str, ref: str | None, reason: str, by: str, as_
     if before.is_complete:
         raise Failed(f"workflow {id} is {before} already")
     if ref is None:
-        session.workflows.cancel(id, reason, by=by or "anonymous")
+        session.workflows.cancel(id, reason or "canceled", by=by or "anonymous")
     else:
-        _cancel_stage(session, id, ref, by or "anonymous")
+        _cancel_stage(session, id, ref, by or "anonymous", reason)
     if as_json:
         document(row_document(session, id))
     else:
         say(f"workflow {id} is {find_record(session, id).status}")
 
 
-def _cancel_stage(session: Session, id: str, ref: str, by: str) -> None:
+def _cancel_stage(session: Session, id: str, ref: str, by: str, reason: str) -> None:
     try:
-        session.workflows.cancel_stage(id, ref, by=by)
+        session.workflows.cancel_stage(id, ref, by=by, reason=reason)
     except WorkflowNotFoundError as error:
         raise NotFound(str(error)) from None

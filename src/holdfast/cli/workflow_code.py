@@ -11,6 +11,7 @@ from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import Column, Prose, document, facts, heading, note, say, table
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.times import ago
+from holdfast.cli.workflow_control import reason_option
 from holdfast.cli.workflow_rows import arguments_of, find_record, json_of, row_document, workflows_with
 from holdfast.errors import TaskError, WorkflowDefinitionError, WorkflowNotFoundError
 from holdfast.views.plain import plain
@@ -76,12 +77,21 @@ def stranded(session: Session, limit: int, as_json: bool) -> None:
 @click.option("--context", "given", default="{}", metavar="JSON", help='What to change of the input: {"order": {…}}.')
 @click.option("--with", "name", metavar="NAME", help="New code: a workflow that the program has made known.")
 @click.option("--key", metavar="KEY", help="Fork it once: the same key again gives the first one.")
+@reason_option
 @by_option
 @json_option
 @store_options
 @pass_session
 def fork(
-    session: Session, id: str, stage: str, given: str, name: str | None, key: str | None, by: str, as_json: bool
+    session: Session,
+    id: str,
+    stage: str,
+    given: str,
+    name: str | None,
+    key: str | None,
+    reason: str,
+    by: str,
+    as_json: bool,
 ) -> None:
     """Start a new run of a workflow that has ended, from STAGE on.
 
@@ -95,7 +105,7 @@ def fork(
         workflows_with(session, name, "go on with another workflow")
     try:
         made = session.workflows.fork(
-            id, stage, context=context, workflow=name, idempotency_key=key, by=by or "anonymous"
+            id, stage, context=context, workflow=name, idempotency_key=key, by=by or "anonymous", reason=reason
         )
     except WorkflowNotFoundError as error:
         raise NotFound(str(error)) from None

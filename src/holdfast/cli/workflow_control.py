@@ -14,6 +14,7 @@ from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.workflow_rows import find_record, row_document
 from holdfast.errors import WorkflowNotFoundError
 
+reason_option: Final = click.option("--reason", default="", metavar="TEXT", help="Why; kept in the workflow's log.")
 _code_option: Final = click.option(
     "--code-version", "code", metavar="VERSION", help="Let workers that serve this version of the code run it."
 )
@@ -21,7 +22,7 @@ _code_option: Final = click.option(
 
 @click.command()
 @click.argument("id")
-@click.option("--reason", default="", metavar="TEXT")
+@reason_option
 @by_option
 @json_option
 @store_options
@@ -36,56 +37,61 @@ def pause(session: Session, id: str, reason: str, by: str, as_json: bool) -> Non
 
 @click.command()
 @click.argument("id")
+@reason_option
 @by_option
 @json_option
 @store_options
 @pass_session
-def resume(session: Session, id: str, by: str, as_json: bool) -> None:
+def resume(session: Session, id: str, reason: str, by: str, as_json: bool) -> None:
     """Let a paused workflow go on."""
-    _do(session, id, as_json, session.workflows.resume, by=by or "anonymous")
+    _do(session, id, as_json, session.workflows.resume, by=by or "anonymous", reason=reason)
 
 
 @click.command()
 @click.argument("id")
 @_code_option
+@reason_option
 @by_option
 @json_option
 @store_options
 @pass_session
-def retry(session: Session, id: str, code: str | None, by: str, as_json: bool) -> None:
+def retry(session: Session, id: str, code: str | None, reason: str, by: str, as_json: bool) -> None:
     """Run every stage that has failed again, and what comes after it.
 
     It goes on with the idempotency keys that it had.
     """
-    _do(session, id, as_json, session.workflows.retry, by=by or "anonymous", code_version=code)
+    _do(session, id, as_json, session.workflows.retry, by=by or "anonymous", reason=reason, code_version=code)
 
 
 @click.command()
 @click.argument("id")
 @click.argument("stage")
 @_code_option
+@reason_option
 @by_option
 @json_option
 @store_options
 @pass_session
-def restart(session: Session, id: str, stage: str, code: str | None, by: str, as_json: bool) -> None:
+def restart(session: Session, id: str, stage: str, code: str | None, reason: str, by: str, as_json: bool) -> None:
     """Run STAGE again, which has ended, and everything after it.
 
     It has new idempotency keys.
     """
-    _do(session, id, as_json, session.workflows.restart, stage, by=by or "anonymous", code_version=code)
+    again = session.workflows.restart
+    _do(session, id, as_json, again, stage, by=by or "anonymous", reason=reason, code_version=code)
 
 
 @click.command()
 @click.argument("id")
 @click.argument("stage")
+@reason_option
 @by_option
 @json_option
 @store_options
 @pass_session
-def skip(session: Session, id: str, stage: str, by: str, as_json: bool) -> None:
+def skip(session: Session, id: str, stage: str, reason: str, by: str, as_json: bool) -> None:
     """Leave STAGE out. What comes after it runs all the same."""
-    _do(session, id, as_json, session.workflows.skip, stage, by=by or "anonymous")
+    _do(session, id, as_json, session.workflows.skip, stage, by=by or "anonymous", reason=reason)
 
 
 def _do(session: Session, id: str, as_json: bool, act: Callable[..., Any], *args: str, **facts: str | None) -> None:

@@ -10,15 +10,17 @@ from holdfast.machine import gates
 from holdfast.machine import jump as jumps
 from holdfast.machine.graph import SkipCause
 from holdfast.machine.run import Advance, Part, StageState, Wait, Work
+from holdfast.machine.run_state import because
 from holdfast.machine.workflow import COMPLETE, SUCCESSFUL, S, WorkflowStatus, moved
 
 _HELD: Final = frozenset({S.PAUSED, S.REDIRECT, S.BUFFERED, S.NOT_STARTED})
 """What the engine alone decides about a stage."""
 
 
-def cancel(step: Advance, ref: str, by: str) -> None:
+def cancel(step: Advance, ref: str, by: str, reason: str = "") -> None:
     """A stage ends, and what comes after it is halted."""
-    step.note("cancel_asked", ref, by=by)
+    step.note("cancel_asked", ref, by=by, **because(reason))
+    step.touch(ref).reason = f"canceled by {by}" + (f": {reason}" if reason else "")
     step.end_stage(ref, S.CANCELED)
     step.end_if_over()
 

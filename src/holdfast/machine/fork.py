@@ -13,17 +13,18 @@ from holdfast.machine.graph import Edges, SkipCause, SplitType, edge_of, ordered
 from holdfast.machine.instances import base_of
 from holdfast.machine.restart import scope_of
 from holdfast.machine.run import Advance, StageState
+from holdfast.machine.run_state import because
 from holdfast.machine.workflow import S, moved
 
 
-def fork(step: Advance, ref: str, done: Mapping[str, StageState], origin: str, by: str) -> None:
+def fork(step: Advance, ref: str, done: Mapping[str, StageState], origin: str, by: str, reason: str = "") -> None:
     """Begin with a stage. All stages of the plan are there, and fresh; `done` are those of the other run."""
     plans = step.plan.stages
     kept = _kept(step, ref, done)
     step.run.status = moved("workflow", step.run.status, S.RUNNING)
     step.run.started_at = step.now
     step.note("workflow_started")
-    step.note("forked", origin=origin, begins_with=ref, kept=list(kept), by=by)
+    step.note("forked", origin=origin, begins_with=ref, kept=list(kept), by=by, **because(reason))
     for name in kept:
         _adopt(step, name, done)
     order = [name for name in ordered({one: plan.before for one, plan in plans.items()}) if plans[name].parent is None]

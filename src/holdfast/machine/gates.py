@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from holdfast.machine.graph import SKIP
-from holdfast.machine.run_state import PART, StageState, Work
+from holdfast.machine.run_state import PART, StageState, Work, because
 from holdfast.machine.workflow import COMPLETE, S, WorkflowStatus, moved
 
 if TYPE_CHECKING:
@@ -115,12 +115,12 @@ def overrun(step: Advance, stage: StageState) -> None:
     step.fail_stage(stage)
 
 
-def skip_by_hand(step: Advance, stage: StageState, by: str) -> None:
+def skip_by_hand(step: Advance, stage: StageState, by: str, reason: str = "") -> None:
     """Somebody does not want a stage: it ends now if it is under way, and otherwise when its turn comes."""
-    step.note("skip_asked", stage.plan.ref, by=by)
+    step.note("skip_asked", stage.plan.ref, by=by, **because(reason))
     if stage.status is S.NOT_STARTED:
         stage.unwanted = True
         step.touch(stage.plan.ref)
     else:
-        step.skip(stage, SKIP.MANUAL, f"skipped by {by}")
+        step.skip(stage, SKIP.MANUAL, f"skipped by {by}" + (f": {reason}" if reason else ""))
     step.end_if_over()

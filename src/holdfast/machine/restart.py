@@ -20,13 +20,13 @@ from holdfast.machine.ends import reweigh
 from holdfast.machine.graph import ordered
 from holdfast.machine.instances import lost_some
 from holdfast.machine.run import Advance, Owner, StageState
-from holdfast.machine.run_state import WORD
+from holdfast.machine.run_state import WORD, because
 from holdfast.machine.workflow import COMPLETE, S, reopened
 
 _GIVEN_UP: Final = frozenset({S.TERMINAL, S.STOPPED})
 
 
-def restart(step: Advance, refs: Iterable[str], by: str, *, keeps_keys: bool = False) -> None:
+def restart(step: Advance, refs: Iterable[str], by: str, reason: str = "", *, keeps_keys: bool = False) -> None:
     """Begin anew with these stages, which have ended. All stages must be there. `keeps_keys`: as a retry does.
 
     Raises InvalidStateTransitionError in a workflow that was cancelled, and TaskError for a stage that has not ended.
@@ -42,7 +42,7 @@ def restart(step: Advance, refs: Iterable[str], by: str, *, keeps_keys: bool = F
     if run.status in COMPLETE:
         targets += [ref for ref in _tops(step) if _is_cut_off(step.stage(ref)) and ref not in targets]
     scope = scope_of(step, targets)
-    step.note("restarted", stages=targets, reset=scope, by=by)
+    step.note("restarted", stages=targets, reset=scope, by=by, **because(reason))
     keyed = _keyed(step, scope) if keeps_keys else {}
     words = {ref: step.stage(ref).context[WORD] for ref in keyed if WORD in step.stage(ref).context}
     begin_anew(step, scope)
@@ -62,7 +62,7 @@ def restart(step: Advance, refs: Iterable[str], by: str, *, keeps_keys: bool = F
     step.end_if_over()
 
 
-def retry(step: Advance, by: str) -> bool:
+def retry(step: Advance, by: str, reason: str = "") -> bool:
     """Begin anew with every stage that has failed; False if none has. Workflows that such stages have started, and
     that have failed as well, go on in place of new ones. Raises as `restart` does.
     """
@@ -72,7 +72,7 @@ def retry(step: Advance, by: str) -> bool:
         return False
     # What a stage that waited for a workflow leaves of its failure names that workflow.
     left = {ref: step.stage(ref).outputs.get("sub_workflow") for ref in refs}
-    restart(step, refs, by, keeps_keys=True)
+    restart(step, refs, by, reason, keeps_keys=True)
     scope = set(scope_of(step, refs))
     for ref, child in left.items():
         stage = step.stage(ref)

@@ -35,6 +35,7 @@ from holdfast.machine.run_state import (
     TaskState,
     Wait,
     Work,
+    because,
 )
 from holdfast.machine.workflow import COMPLETE, HALTED, SUCCESSFUL, S, WorkflowStatus, moved
 
@@ -146,12 +147,12 @@ class Advance:
             self.after_task(stage)
         self.end_if_over()
 
-    def pause(self, by: str) -> None:
+    def pause(self, by: str, reason: str = "") -> None:
         """What runs ends, and nothing new begins. Work that is noted from now on is to be held."""
         self.run.status = moved("workflow", self.run.status, S.PAUSED)
-        self.note("workflow_paused", by=by)
+        self.note("workflow_paused", by=by, **because(reason))
 
-    def go_on(self, by: str) -> None:
+    def go_on(self, by: str, reason: str = "") -> None:
         """A paused workflow goes on where it was.
 
         Raises InvalidStateTransitionError for one that waits for its turn.
@@ -159,7 +160,7 @@ class Advance:
         if self.run.status is S.BUFFERED:
             raise InvalidStateTransitionError("workflow", S.BUFFERED.value, S.RUNNING.value, [S.CANCELED.value])
         self.run.status = moved("workflow", self.run.status, S.RUNNING)
-        self.note("workflow_resumed", by=by)
+        self.note("workflow_resumed", by=by, **because(reason))
         self.end_if_over()
 
     def expire(self) -> None:

@@ -15,6 +15,11 @@ WORD: Final = "signal"
 """Where the context of a stage has the signal that resumed it: its `name`, and `data` with what it brought."""
 
 
+def because(reason: str) -> dict[str, str]:
+    """What the log says of why somebody asked for something: nothing if no reason was given."""
+    return {"reason": reason} if reason else {}
+
+
 class Owner(StrEnum):
     """When a stage that belongs to another one is run."""
 

@@ -27,56 +27,58 @@ def pause(store: Store, run: Run, step: Advance, *, by: str, reason: str) -> lis
     if run.state.status is WorkflowStatus.PAUSED:
         return None
     _check_ended(run, WorkflowStatus.PAUSED)
-    step.pause(by)
+    step.pause(by, reason)
     _note_pause(run, PausedDetails(paused_by=by, pause_time=instant(step.now), reason=reason))
     return held_items(store, run)
 
 
-def resume(store: Store, run: Run, step: Advance, *, by: str) -> list[Change] | None:
+def resume(store: Store, run: Run, step: Advance, *, by: str, reason: str = "") -> list[Change] | None:
     """Let go on what was held. Raises InvalidStateTransitionError for a workflow that has ended."""
     if run.state.status is WorkflowStatus.RUNNING:
         return None
     _check_ended(run, WorkflowStatus.RUNNING)
-    step.go_on(by)
+    step.go_on(by, reason)
     details = PausedDetails.from_document(from_json(run.about)["paused"])
     details.resumed_by, details.resume_time = by, instant(step.now)
     _note_pause(run, details)
     return released_items(store, run)
 
 
-def restart(store: Store, run: Run, step: Advance, *, ref: str, by: str, code: str | None = None) -> list[Change]:
+def restart(
+    store: Store, run: Run, step: Advance, *, ref: str, by: str, reason: str = "", code: str | None = None
+) -> list[Change]:
     """Begin anew with a stage. Raises StageNotFoundError, InvalidStateTransitionError and TaskError."""
     check_ref(run, ref)
     _check_cancelled(run)
     run.read(store, run.blueprint.plan.stages)
-    machine.restart(step, [ref], by)
+    machine.restart(step, [ref], by, reason)
     hold_back(store, run, step)
     _note_code(run, code)
     return settled(store, run, step)
 
 
-def retry(store: Store, run: Run, step: Advance, *, by: str, code: str | None = None) -> list[Change]:
+def retry(store: Store, run: Run, step: Advance, *, by: str, reason: str = "", code: str | None = None) -> list[Change]:
     """Begin anew with every stage that has failed, with the keys that it had.
 
     Raises InvalidStateTransitionError and TaskError.
     """
     _check_cancelled(run)
     run.read(store, run.blueprint.plan.stages)
-    if not machine.retry(step, by):
+    if not machine.retry(step, by, reason):
         raise TaskError(f"workflow {run.id} is {run.state.status.value}; no stage of it has failed")
     hold_back(store, run, step)
     _note_code(run, code)
     return settled(store, run, step)
 
 
-def skip(store: Store, run: Run, step: Advance, *, ref: str, by: str) -> list[Change] | None:
+def skip(store: Store, run: Run, step: Advance, *, ref: str, by: str, reason: str = "") -> list[Change] | None:
     """Leave a stage out. Raises StageNotFoundError, and TaskError for a stage that has ended."""
     stage = stage_of(store, run, ref)
     if stage.status.is_complete or run.state.status.is_complete:
         raise TaskError(f"stage {ref!r} of workflow {run.id} is {stage.status.value}; what has ended cannot be skipped")
     if stage.unwanted:
         return None
-    gates.skip_by_hand(step, stage, by)
+    gates.skip_by_hand(step, stage, by, reason)
     return settled(store, run, step)
 
 
@@ -94,11 +96,11 @@ def add_instances(store: Store, run: Run, step: Advance, *, ref: str, items: Seq
     return settled(store, run, step)
 
 
-def cancel_stage(store: Store, run: Run, step: Advance, *, ref: str, by: str) -> list[Change] | None:
+def cancel_stage(store: Store, run: Run, step: Advance, *, ref: str, by: str, reason: str = "") -> list[Change] | None:
     """End a stage; what comes after it is halted. Raises StageNotFoundError."""
     if stage_of(store, run, ref).status.is_complete or run.state.status.is_complete:
         return None
-    by_hand.cancel(step, ref, by)
+    by_hand.cancel(step, ref, by, reason)
     return settled(store, run, step)
 
 

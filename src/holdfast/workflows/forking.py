@@ -29,6 +29,7 @@ def fork(
     ref: str,
     *,
     by: str,
+    reason: str = "",
 ) -> str:
     """Store the new run, and give its id. `wanted` says what it is to be like; `done` are the stages of the origin.
 
@@ -45,7 +46,7 @@ def fork(
     records = list(done)
 
     def first(step: Advance) -> None:
-        begin(step, ref, _states(wanted.blueprint, records), origin.id, by)
+        begin(step, ref, _states(wanted.blueprint, records), origin.id, by, reason)
 
     like = replace(
         wanted, id=None, application=origin.application, queue=origin.queue, priority=origin.priority,

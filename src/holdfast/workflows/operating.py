@@ -110,16 +110,16 @@ class Operating(Reading):
         """
         return self._control(id, control.pause, by=by, reason=reason)
 
-    def resume(self, id: str, *, by: str = "anonymous") -> WorkflowRun:
+    def resume(self, id: str, *, by: str = "anonymous", reason: str = "") -> WorkflowRun:
         """Let a paused workflow go on; what was due meanwhile is due now.
 
         Raises WorkflowNotFoundError, and InvalidStateTransitionError for one that has ended.
         """
-        self.change(id, lambda run, step: self._resumed(run, step, by))
+        self.change(id, lambda run, step: self._resumed(run, step, by, reason))
         return WorkflowRun(self, id)
 
-    def _resumed(self, run: Run, step: Advance, by: str) -> list[Change] | None:
-        changes = control.resume(self._store, run, step, by=by)
+    def _resumed(self, run: Run, step: Advance, by: str, reason: str = "") -> list[Change] | None:
+        changes = control.resume(self._store, run, step, by=by, reason=reason)
         if changes is not None:
             self.drifting.tell(run, step)
         return changes
@@ -131,7 +131,9 @@ class Operating(Reading):
 
         self.change(message.execution_id, act, extra=extra, in_place=True)
 
-    def restart(self, id: str, ref: str, *, by: str = "anonymous", code_version: str | None = None) -> WorkflowRun:
+    def restart(
+        self, id: str, ref: str, *, by: str = "anonymous", reason: str = "", code_version: str | None = None
+    ) -> WorkflowRun:
         """Run a stage that has ended again, and everything after it, with new idempotency keys. A workflow that has
         ended runs again, with what its end had cut off. Tasks are found by name, so it is the code of today that runs;
         `code_version` is for workers that take certain versions only.
@@ -139,21 +141,23 @@ class Operating(Reading):
         Raises WorkflowNotFoundError, InvalidStateTransitionError for a workflow that was cancelled, and TaskError for a
         stage that has not ended.
         """
-        return self._control(id, control.restart, ref=ref, by=by, code=code_version)
+        return self._control(id, control.restart, ref=ref, by=by, reason=reason, code=code_version)
 
-    def retry(self, id: str, *, by: str = "anonymous", code_version: str | None = None) -> WorkflowRun:
+    def retry(
+        self, id: str, *, by: str = "anonymous", reason: str = "", code_version: str | None = None
+    ) -> WorkflowRun:
         """Restart every stage that has failed, with the idempotency keys that it had: its effect may have happened.
 
         Raises as `restart` does, and TaskError if none has failed.
         """
-        return self._control(id, control.retry, by=by, code=code_version)
+        return self._control(id, control.retry, by=by, reason=reason, code=code_version)
 
-    def skip(self, id: str, ref: str, *, by: str = "anonymous") -> WorkflowRun:
+    def skip(self, id: str, ref: str, *, by: str = "anonymous", reason: str = "") -> WorkflowRun:
         """Leave out a stage: when its turn comes, or now if it is under way. What comes after it runs all the same.
 
         Raises WorkflowNotFoundError, and TaskError for a stage that has ended.
         """
-        return self._control(id, control.skip, ref=ref, by=by)
+        return self._control(id, control.skip, ref=ref, by=by, reason=reason)
 
     def add_instances(self, id: str, ref: str, *items: Any, by: str = "anonymous") -> WorkflowRun:
         """Start one more instance of a stage for each of these, which it finds as `item` in its context.
@@ -163,9 +167,10 @@ class Operating(Reading):
         given = from_json(to_json(items))
         return self._control(id, control.add_instances, ref=ref, items=given, by=by)
 
-    def cancel_stage(self, id: str, ref: str, *, by: str = "anonymous") -> WorkflowRun:
-        """End a stage; what comes after it is halted. One that has ended stays. Raises WorkflowNotFoundError."""
-        return self._control(id, control.cancel_stage, ref=ref, by=by)
+    def cancel_stage(self, id: str, ref: str, *, by: str = "anonymous", reason: str = "") -> WorkflowRun:
+        """End a stage; what comes after it is halted. One that has ended stays. Raises WorkflowNotFoundError, and
+        StageNotFoundError."""
+        return self._control(id, control.cancel_stage, ref=ref, by=by, reason=reason)
 
     def jump(
         self, id: str, ref: str, target: str, context: Mapping[str, Any] | None = None, *, by: str = "anonymous"

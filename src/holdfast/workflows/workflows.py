@@ -199,6 +199,7 @@ class Workflows(Operating):
         workflow: WorkflowFunction[Any, Any] | Workflow | str | None = None,
         idempotency_key: str | None = None,
         by: str = "anonymous",
+        reason: str = "",
     ) -> WorkflowRun:
         """Start a new run of a workflow that has ended, which takes over what its steps before a stage have left, and
         runs that stage and everything else.
@@ -222,7 +223,8 @@ class Workflows(Operating):
             made = self._wanting.wanted(workflow, (), {}, idempotency_key)
             wanted = replace(made, inputs=to_json({**inputs, **workflow.context}))
         done = self._all(STAGE, workflow_id)
-        return WorkflowRun(self, fork(self._store, self._blueprints, origin, done, wanted, from_stage, by=by))
+        forked = fork(self._store, self._blueprints, origin, done, wanted, from_stage, by=by, reason=reason)
+        return WorkflowRun(self, forked)
 
     def describe(
         self, workflow: WorkflowFunction[Any, Any] | Workflow | str, /, *args: Any, **kwargs: Any

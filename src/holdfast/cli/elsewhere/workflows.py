@@ -122,32 +122,34 @@ class RemoteWorkflows(Part):
         workflow: str | None = None,
         idempotency_key: str | None = None,
         by: str = "",
+        reason: str = "",
     ) -> WorkflowSummary:
         body = {
             "stage": stage, "context": dict(context), "workflow": workflow, "idempotency_key": idempotency_key,
+            "reason": reason,
         }  # fmt: skip
         return _summary(self._remote.post(f"/workflows/{part(id)}/fork", body))
 
     def pause(self, id: str, *, by: str, reason: str = "") -> None:
         self._act(id, "pause", reason=reason)
 
-    def resume(self, id: str, *, by: str) -> None:
-        self._act(id, "resume")
+    def resume(self, id: str, *, by: str, reason: str = "") -> None:
+        self._act(id, "resume", reason=reason)
 
-    def retry(self, id: str, *, by: str, code_version: str | None = None) -> None:
-        self._act(id, "retry", code_version=code_version)
+    def retry(self, id: str, *, by: str, reason: str = "", code_version: str | None = None) -> None:
+        self._act(id, "retry", reason=reason, code_version=code_version)
 
     def cancel(self, id: str, reason: str, *, by: str) -> None:
         self._act(id, "cancel", reason=reason)
 
-    def cancel_stage(self, id: str, ref: str, *, by: str) -> None:
-        self._act(id, f"stages/{part(ref)}/cancel", reason=why())
+    def cancel_stage(self, id: str, ref: str, *, by: str, reason: str = "") -> None:
+        self._act(id, f"stages/{part(ref)}/cancel", reason=reason or why())
 
-    def restart(self, id: str, ref: str, *, by: str, code_version: str | None = None) -> None:
-        self._act(id, f"stages/{part(ref)}/restart", reason=why(), code_version=code_version)
+    def restart(self, id: str, ref: str, *, by: str, reason: str = "", code_version: str | None = None) -> None:
+        self._act(id, f"stages/{part(ref)}/restart", reason=reason or why(), code_version=code_version)
 
-    def skip(self, id: str, ref: str, *, by: str) -> None:
-        self._act(id, f"stages/{part(ref)}/skip", reason=why())
+    def skip(self, id: str, ref: str, *, by: str, reason: str = "") -> None:
+        self._act(id, f"stages/{part(ref)}/skip", reason=reason or why())
 
     def signal(
         self, id: str, name: str, value: Any = None, *, stage: str | None = None, signal_id: str | None = None

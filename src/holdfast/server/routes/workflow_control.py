@@ -43,7 +43,7 @@ def pause(asked: Asking, id: Id, body: MayReason) -> Any:
 @routes.acts("/{id}/resume", response_model=WorkflowRow)
 def resume(asked: Asking, id: Id, body: MayReason) -> Any:
     """Let a paused workflow go on."""
-    asked.hold.workflows.resume(id, by=asked.by)
+    asked.hold.workflows.resume(id, by=asked.by, reason=body.reason)
     return find_row(asked, id)
 
 
@@ -60,7 +60,7 @@ def cancel(asked: Asking, id: Id, body: Reasoned) -> Any:
 @routes.acts("/{id}/retry", response_model=WorkflowRow)
 def retry(asked: Asking, id: Id, body: CodeRequest) -> Any:
     """Run every stage that has failed again, and what comes after it, with the idempotency keys that it had."""
-    asked.hold.workflows.retry(id, by=asked.by, code_version=body.code_version)
+    asked.hold.workflows.retry(id, by=asked.by, reason=body.reason, code_version=body.code_version)
     return find_row(asked, id)
 
 
@@ -103,7 +103,7 @@ def fork(asked: Asking, id: Id, body: ForkRequest, request: Request) -> Any:
     made = by_program(
         lambda: flows.fork(
             id, body.stage, context=body.context, workflow=body.workflow, idempotency_key=body.idempotency_key,
-            by=asked.by,
+            by=asked.by, reason=body.reason,
         )
     )  # fmt: skip
     return find_row(asked, made.id)
@@ -120,21 +120,21 @@ def reveal(asked: Asking, id: Id, body: RevealRequest) -> Any:
 @routes.acts("/{id}/stages/{stage:path}/restart", response_model=WorkflowRow)
 def restart(asked: Asking, id: Id, stage: Stage, body: RestartRequest) -> Any:
     """Run a stage that has ended again, and everything after it, with new idempotency keys."""
-    asked.hold.workflows.restart(id, stage, by=asked.by, code_version=body.code_version)
+    asked.hold.workflows.restart(id, stage, by=asked.by, reason=body.reason, code_version=body.code_version)
     return find_row(asked, id)
 
 
 @routes.acts("/{id}/stages/{stage:path}/skip", response_model=WorkflowRow)
 def skip(asked: Asking, id: Id, stage: Stage, body: Reasoned) -> Any:
     """Leave a stage out. What comes after it runs all the same."""
-    asked.hold.workflows.skip(id, stage, by=asked.by)
+    asked.hold.workflows.skip(id, stage, by=asked.by, reason=body.reason)
     return find_row(asked, id)
 
 
 @routes.acts("/{id}/stages/{stage:path}/cancel", response_model=WorkflowRow)
 def cancel_stage(asked: Asking, id: Id, stage: Stage, body: Reasoned) -> Any:
     """End a stage; what comes after it is halted."""
-    asked.hold.workflows.cancel_stage(id, stage, by=asked.by)
+    asked.hold.workflows.cancel_stage(id, stage, by=asked.by, reason=body.reason)
     return find_row(asked, id)
 
 
