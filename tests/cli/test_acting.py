@@ -199,7 +199,14 @@ def test_a_signal_goes_to_a_stage_and_only_once(things: Things, said: Said) -> N
 
 
 def test_a_stage_is_cancelled_with_what_comes_after_it(run: Run, things: Things, said: Said, at: str) -> None:
+    for where in ((), ("--url", at)):
+        done = run("workflow", "cancel", things.flow, "--stage", "charge", *where, code=ExitCode.FAILED).stderr
+        assert f"stage 'charge' of workflow {things.flow} is SUCCEEDED already" in done
+        run("workflow", "cancel", things.flow, "--stage", "none", *where, code=ExitCode.NOT_FOUND)
     assert said("workflow", "cancel", things.flow, "--stage", "wait_signal") == f"workflow {things.flow} is CANCELED\n"
+    for where in ((), ("--url", at)):
+        over = run("workflow", "cancel", things.flow, "--stage", "ship", *where, code=ExitCode.FAILED).stderr
+        assert f"workflow {things.flow} is CANCELED already" in over
     run("workflow", "cancel", things.failed, "--stage", "none", "--url", at, code=ExitCode.FAILED)
 
 

@@ -418,6 +418,18 @@ def test_a_stage_is_skipped_or_canceled_by_hand_with_a_reason(shop: Shop, client
     assert did(client, f"workflows/{first}/stages/charge/skip", WHY, 409)["error"] == "refused"
 
 
+def test_what_has_ended_already_is_not_canceled_and_says_so(shop: Shop, client: TestClient) -> None:
+    id = shop.order()
+    stage = did(client, f"workflows/{id}/stages/reserve/cancel", WHY, 409)
+    assert stage["error"] == "ended_already"
+    assert f"stage 'reserve' of workflow {id} is SUCCEEDED already" in stage["message"]
+    shop.hold.workflows.cancel(id)
+    for ref in ("reserve", "wait_signal", "charge"):  # also what has never begun
+        told = did(client, f"workflows/{id}/stages/{ref}/cancel", WHY, 409)
+        assert (told["error"], " already; only what has not ended" in told["message"]) == ("ended_already", True)
+    assert [one.type for one in shop.hold.workflows.log(id) if one.type == "cancel_asked"] == []
+
+
 def test_why_an_operator_did_something_is_in_the_log_of_the_workflow(shop: Shop, client: TestClient) -> None:
     id, other = shop.order(1), shop.order(2)
     for act in ("pause", "resume", "stages/reserve/restart", "stages/wait_signal/skip"):

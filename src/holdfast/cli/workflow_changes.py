@@ -169,7 +169,11 @@ def cancel(session: Session, id: str, ref: str | None, reason: str, by: str, as_
 
 
 def _cancel_stage(session: Session, id: str, ref: str, by: str, reason: str) -> None:
+    """Raises NotFound, and Failed for a stage that has ended."""
     try:
+        before = session.workflows.workflow(id).stage(ref).status
+        if before.is_complete:
+            raise Failed(f"stage {ref!r} of workflow {id} is {before} already")
         session.workflows.cancel_stage(id, ref, by=by, reason=reason)
     except WorkflowNotFoundError as error:
         raise NotFound(str(error)) from None

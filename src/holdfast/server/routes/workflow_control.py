@@ -50,9 +50,7 @@ def resume(asked: Asking, id: Id, body: MayReason) -> Any:
 @routes.acts("/{id}/cancel", response_model=WorkflowRow)
 def cancel(asked: Asking, id: Id, body: Reasoned) -> Any:
     """End a workflow: what has not begun will not, and what is under way counts no more."""
-    before = asked.hold.workflows.record(id)
-    if WorkflowStatus(before.status).is_complete:
-        raise refused("ended_already", f"workflow {id} is {before.status} already; only what has not ended is canceled")
+    _check_under_way(f"workflow {id}", asked.hold.workflows.record(id).status)
     asked.hold.workflows.cancel(id, body.reason, by=asked.by)
     return find_row(asked, id)
 
@@ -134,8 +132,17 @@ def skip(asked: Asking, id: Id, stage: Stage, body: Reasoned) -> Any:
 @routes.acts("/{id}/stages/{stage:path}/cancel", response_model=WorkflowRow)
 def cancel_stage(asked: Asking, id: Id, stage: Stage, body: Reasoned) -> Any:
     """End a stage; what comes after it is halted."""
+    workflow = asked.hold.workflows.workflow(id)
+    _check_under_way(f"stage {stage!r} of workflow {id}", workflow.stage(stage).status)
+    _check_under_way(f"workflow {id}", workflow.status)
     asked.hold.workflows.cancel_stage(id, stage, by=asked.by, reason=body.reason)
     return find_row(asked, id)
+
+
+def _check_under_way(what: str, status: str) -> None:
+    """Raises ProblemError for what has ended."""
+    if WorkflowStatus(status).is_complete:
+        raise refused("ended_already", f"{what} is {status} already; only what has not ended is canceled")
 
 
 def _say(asked: Asked, id: str, body: WordRequest, word: Callable[..., bool]) -> bool:
