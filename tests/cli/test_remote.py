@@ -159,7 +159,9 @@ def test_workflows_are_steered(run: Run, own: Holdfast, monkeypatch: pytest.Monk
         given = ["look at it", "all is well", "wrong order", "bank is back", "it was fetched", "wrong sum", None, "no"]
         assert told == given
         assert "by local, reason no" in said("log", failed)
-        run("workflow", "pause", "none", "--url", at, code=ExitCode.NOT_FOUND)
+        for nothing in ("none", "stranded", "a/b"):
+            told = run("workflow", "pause", nothing, "--url", at, code=ExitCode.NOT_FOUND).stderr
+            assert f"there is no workflow {nothing}; `holdfast workflow list` shows them" in told
         run("workflow", "restart", failed, "nowhere", "--url", at, code=ExitCode.NOT_FOUND)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +16,7 @@ from starlette.testclient import TestClient
 from holdfast import workflow
 from holdfast.server.routes import workflow_search
 from holdfast.testing.clock import ManualClock
+from holdfast.workflows.ids import TAKEN
 from holdfast.workflows.records import ITEM
 from tests.server.orders import ORDER, SECRET, Shop, shop_on, wide
 
@@ -308,6 +310,19 @@ def test_who_asks_for_a_stage_that_is_not_there_is_told_of_some_that_are(small: 
     run = small.hold.workflows.start(wide(50))
     message = got(near, f"workflows/{run.id}/stages/nowhere", 404)["message"]
     assert message.endswith(" and 30 more")
+
+
+def test_no_workflow_can_have_the_address_of_something_else(small: Shop, near: TestClient) -> None:
+    ways = [path.split("/") for path in got(near, "openapi.json")["paths"] if path.startswith("/api/v1/workflows/")]
+    assert {way[4] for way in ways} - {"{id}"} == TAKEN - {".", ".."}
+
+
+@pytest.mark.parametrize("id", ["order 7", "a?b#c", "x" * 191, "Größe.7", "prune7"])
+def test_a_workflow_is_found_and_steered_by_an_id_of_its_programs_own(small: Shop, near: TestClient, id: str) -> None:
+    small.hold.workflows.start(replace(wide(2), id=id))
+    way = f"workflows/{quote(id, safe='')}"
+    assert got(near, way)["id"] == id
+    assert did(near, f"{way}/cancel", WHY)["id"] == id
 
 
 @pytest.mark.parametrize(

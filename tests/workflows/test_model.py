@@ -178,6 +178,18 @@ def test_a_priority_that_no_worker_asks_for_is_refused(priority: Any) -> None:
         Workflow.create("shop", "fulfil", [stage("a")], priority=known)
 
 
+@pytest.mark.parametrize("id", ["", "a/b", "a\nb", "\ud800", "x" * 192, "..", "dead", 7, None])
+def test_an_id_that_no_address_can_have_is_refused(id: Any) -> None:
+    with pytest.raises(WorkflowDefinitionError, match="choose another one, or leave it out") as caught:
+        Workflow.create("shop", "fulfil", [stage("a")], id=id)
+    assert (caught.value.code, len(str(caught.value)) < 300) == ("bad_id", True)
+
+
+def test_an_id_may_be_what_people_call_things() -> None:
+    for id in ("order-7", "2026.11.18", "Größe 7", "a?b#c%2F", "x" * 191, "dead-7"):
+        Workflow.create("shop", "fulfil", [stage("a")], id=id)
+
+
 def test_a_plain_workflow_is_checked_when_it_is_asked_for() -> None:
     made = Workflow(stages=[stage("a", "b"), stage("b", "a")])
     with pytest.raises(WorkflowDefinitionError, match=r"a → b → a|b → a → b"):

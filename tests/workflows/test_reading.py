@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from holdfast.machine.graph import JoinType, SkipCause, SplitType
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.port import Store
 from holdfast.testing.clock import ManualClock
+from holdfast.workflows import starting
 from holdfast.workflows.assembly import REASON, WAITS_FOR
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.model import Workflow
@@ -224,6 +226,13 @@ def test_what_is_not_there_is_said(flows: Workflows) -> None:
     id = flows.start(greeting, "ann").id
     with pytest.raises(ValueError, match="0 to 1; there is no 2"):
         flows.state_at(id, 2)
+
+
+def test_a_workflow_whose_id_is_refused_by_now_is_read_and_steered_as_before(flows: Workflows, store: Store) -> None:
+    wanted = replace(flows.wanted(greeting, ("ann",), {}), id="orders/7")
+    assert starting.start(store, flows.blueprints, wanted) == "orders/7"
+    assert (flows.workflow("orders/7").id, flows.log("orders/7")[0].seq) == ("orders/7", 1)
+    assert flows.cancel("orders/7").status is WorkflowStatus.CANCELED
 
 
 def test_before_its_first_transaction_nothing_of_a_workflow_had_started(flows: Workflows) -> None:

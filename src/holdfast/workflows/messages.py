@@ -25,11 +25,9 @@ from holdfast.errors import SchemaError, WorkflowDefinitionError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import plain
 from holdfast.workflows.documents import TIME, Form, one_of, read_document, write_document
-from holdfast.workflows.ids import new_id
+from holdfast.workflows.ids import LONGEST_ID, new_id
 
 MOST_ATTEMPTS: Final = 10
-LONGEST_ID: Final = 191
-"""What every database can have in an index."""
 
 
 @dataclass(frozen=True, kw_only=True)

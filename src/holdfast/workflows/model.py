@@ -13,7 +13,7 @@ from holdfast.errors import StageNotFoundError, WorkflowDefinitionError
 from holdfast.machine import computed_status
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.workflows.documents import TIME, Form, one_of, read_document, write_document
-from holdfast.workflows.ids import new_id
+from holdfast.workflows.ids import new_id, trouble_with
 from holdfast.workflows.neighbours import Neighbours
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.status import STATUS
@@ -113,6 +113,9 @@ class Workflow:
     def validate(self, *, tasks: Container[str] | None = None, stage_types: Container[str] | None = None) -> None:
         """Raises WorkflowDefinitionError for a workflow that can never run: its `code`, and the stages concerned."""
         self._adopt()
+        if (trouble := trouble_with(self.id)) is not None:
+            story = f"workflow {self.name!r}: {trouble}; choose another one, or leave it out"
+            raise WorkflowDefinitionError("bad_id", story)
         priority: Any = self.priority
         if isinstance(priority, bool) or priority not in (1, 0, -1):
             story = f"{self.label}: priority must be 1, 0 or -1, got {priority!r}; 1 is taken first"
