@@ -17,6 +17,7 @@ from holdfast.views.workflows import ended_because
 from holdfast.workflows.cancel import current_task_token
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.model import Workflow
+from holdfast.workflows.multi_instance import MultiInstanceConfig
 from holdfast.workflows.owner import SyntheticStageOwner
 from holdfast.workflows.records import EVENT, ITEM
 from holdfast.workflows.result import TaskResult
@@ -366,6 +367,59 @@ def test_a_stage_that_waits_can_be_skipped_and_the_rest_goes_on(
     assert store.page(ITEM, equal(workflow=run.id)) == []
     with pytest.raises(TaskError, match="SKIPPED"):
         flows.skip(run.id, "a")
+
+
+@pytest.mark.parametrize(
+    ("act", "status", "ended"),
+    [
+        ("skip", S.SKIPPED, S.SUCCEEDED),
+        ("cancel_stage", S.CANCELED, S.TERMINAL),
+        ("signal", S.SUCCEEDED, S.SUCCEEDED),
+    ],
+)
+def test_one_of_several_instances_is_skipped_cancelled_or_signalled_by_itself(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, act: str, status: WorkflowStatus, ended: WorkflowStatus
+) -> None:
+    journal.answers["many"] = [TaskResult.wait_signal("go")] * 3
+    run = start(flows, stage("many", mi_config=MultiInstanceConfig(count=3)), stage("end", "many"))
+    worker.run_once()
+    if act == "signal":
+        assert flows.signal(run.id, "go", stage="many#1.1") is True
+    else:
+        getattr(flows, act)(run.id, "many#1.1", by="ann", reason="enough")
+    worker.run_once()
+    stands = {one.ref_id: one.status for one in flows.workflow(run.id).stages}
+    others = S.CANCELED if act == "cancel_stage" else S.SUSPENDED  # all three of them were to end well
+    assert stands["many#1.1"] is status
+    assert {stands["many#1.0"], stands["many#1.2"]} == {others}
+    if act != "cancel_stage":
+        flows.signal(run.id, "go")
+        flows.signal(run.id, "go")
+        worker.run_once()
+    assert run.status is ended
+    now = flows.state_at(run.id, run.record.version)
+    assert {ref: one.status for ref, one in now.stages.items()} == {
+        one.ref_id: one.status for one in flows.workflow(run.id).stages
+    }
+
+
+def test_what_cannot_be_done_to_an_instance_says_why(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    journal.answers["many"] = [TaskResult.wait_signal("go")] * 2
+    run = start(flows, stage("many", mi_config=MultiInstanceConfig(count=2)), stage("end", "many"))
+    worker.run_once()
+    flows.signal(run.id, "go", stage="many#1.1")
+    worker.run_once()
+    with pytest.raises(TaskError, match=r"'many#1.0' is one of several instances, which cannot jump"):
+        flows.jump(run.id, "many#1.0", "end")
+    with pytest.raises(TaskError, match=r"'many#1.1' is a part of 'many'; restart that one"):
+        flows.restart(run.id, "many#1.1")
+    with pytest.raises(TaskError, match=r"'many#1.1' .* is SUCCEEDED; what has ended"):
+        flows.skip(run.id, "many#1.1")
+    for ref in ("many#1.2", "many#2.0", "end#1.0"):
+        with pytest.raises(StageNotFoundError, match=f"no stage '{ref}'"):
+            flows.skip(run.id, ref)
 
 
 def test_why_somebody_asked_for_something_is_in_the_log(

@@ -9,7 +9,7 @@ from holdfast.errors import TaskError, some_of
 from holdfast.machine import gates
 from holdfast.machine import jump as jumps
 from holdfast.machine.graph import SkipCause
-from holdfast.machine.run import Advance, Part, StageState, Wait, Work
+from holdfast.machine.run import Advance, Owner, Part, StageState, Wait, Work
 from holdfast.machine.run_state import because
 from holdfast.machine.workflow import COMPLETE, SUCCESSFUL, S, WorkflowStatus, moved
 
@@ -29,6 +29,8 @@ def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outpu
     """Leave a stage whose task is under way, and go on with another. Raises TaskError where that cannot be."""
     stage = step.stage(ref)
     _check_under_way(stage)
+    if stage.plan.owner is Owner.INSTANCE:
+        raise TaskError(f"stage {ref!r} is one of several instances, which cannot jump")
     if target not in step.plan.stages:
         raise TaskError(f"there is no stage {target!r} to jump to; there are {some_of(step.plan.stages)}")
     if stage.jumps >= stage.plan.max_jumps:

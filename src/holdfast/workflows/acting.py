@@ -39,7 +39,7 @@ def start_workflow(store: Store, run: Run, step: Advance, message: messages.Star
 def look_again(store: Store, run: Run, step: Advance, message: messages.Message, _: int) -> Any:
     """Whatever can go on goes on."""
     if isinstance(message, messages.StageMessage):
-        control.check_ref(run, message.ref)
+        control.check_ref(store, run, message.ref)
     return mend(store, run, step)[1] or None
 
 
@@ -74,7 +74,7 @@ def restart_stage(store: Store, run: Run, step: Advance, message: messages.Resta
 
 
 def pause(store: Store, run: Run, step: Advance, message: messages.PauseTask, _: int) -> Any:
-    control.check_ref(run, message.ref)
+    control.check_ref(store, run, message.ref)
     return control.pause(store, run, step, by=message.user, reason=f"asked for stage {message.ref!r}")
 
 
@@ -122,7 +122,7 @@ def complete_task(store: Store, run: Run, step: Advance, message: messages.Compl
 
 
 def fire_timer(store: Store, run: Run, step: Advance, message: messages.FireTimer, _: int) -> Any:
-    control.check_ref(run, message.ref)
+    control.check_ref(store, run, message.ref)
     sooner = _sooner(store, run, step, message.ref, ("wait", "start"))
     if sooner is None:
         raise TaskError(f"stage {message.ref!r} of workflow {run.id} waits for no time")

@@ -18,6 +18,7 @@ from holdfast.store.port import Change, Store
 from holdfast.workflows.ending import end_all
 from holdfast.workflows.items import dropped_items, held_items, new_items, released_items
 from holdfast.workflows.lines import hold_back
+from holdfast.workflows.records import STAGE
 from holdfast.workflows.run import Run
 from holdfast.workflows.trigger import PausedDetails
 
@@ -48,7 +49,7 @@ def restart(
     store: Store, run: Run, step: Advance, *, ref: str, by: str, reason: str = "", code: str | None = None
 ) -> list[Change]:
     """Begin anew with a stage. Raises StageNotFoundError, InvalidStateTransitionError and TaskError."""
-    check_ref(run, ref)
+    check_ref(store, run, ref)
     _check_cancelled(run)
     run.read(store, run.blueprint.plan.stages)
     machine.restart(step, [ref], by, reason)
@@ -124,14 +125,16 @@ def settled(store: Store, run: Run, step: Advance) -> list[Change]:
 
 def stage_of(store: Store, run: Run, ref: str) -> StageState:
     """A stage as it stands. Raises StageNotFoundError."""
-    check_ref(run, ref)
+    check_ref(store, run, ref)
     run.read(store, [ref])
     return run.stage(ref)
 
 
-def check_ref(run: Run, ref: str) -> None:
-    """Raises StageNotFoundError for a stage that the workflow has not."""
-    if ref not in run.blueprint.plan.stages:
+def check_ref(store: Store, run: Run, ref: str) -> None:
+    """Raises StageNotFoundError for a stage that the workflow has not, neither by its definition nor as an instance."""
+    if ref in run.blueprint.plan.stages:
+        return
+    if instances.base_of(ref) == ref or store.get(STAGE, [f"{run.id}.{ref}"])[0] is None:
         raise StageNotFoundError.among(f"workflow {run.id}", ref, run.blueprint.plan.stages)
 
 

@@ -126,7 +126,7 @@ class Operating(Reading):
 
     def _resume_by_message(self, message: ResumeStage, extra: Sequence[Change]) -> None:
         def act(run: Run, step: Advance) -> list[Change] | None:
-            control.check_ref(run, message.ref)
+            control.check_ref(self._store, run, message.ref)
             return self._resumed(run, step, message.user)
 
         self.change(message.execution_id, act, extra=extra, in_place=True)

@@ -41,7 +41,7 @@ def send(store: Store, run: Run, step: Advance, signal: Signal, most: int) -> tu
     """
     name, ref = signal.name, signal.ref
     if ref is not None:
-        check_ref(run, ref)
+        check_ref(store, run, ref)
     if run.state.status.is_complete:
         raise TaskError(f"workflow {run.id} is {run.state.status.value}; nothing waits for signal {name!r} there")
     changes = _delivered(store, run, step, signal, from_json(signal.value))

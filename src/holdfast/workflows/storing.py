@@ -36,7 +36,7 @@ def put_stage(
     Error, TaskError and StageNotFoundError for what cannot be.
     """
     ref = stage.ref_id
-    check_ref(run, ref)
+    check_ref(store, run, ref)
     run.read(store, [ref])
     state, version = run.stage(ref), run.version_of(ref)
     if version != stage.version or expected_phase not in (None, state.status):
