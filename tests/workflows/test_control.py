@@ -422,6 +422,18 @@ def test_what_cannot_be_done_to_an_instance_says_why(
             flows.skip(run.id, ref)
 
 
+def test_a_workflow_that_has_not_begun_is_neither_paused_nor_resumed(flows: Workflows, journal: Journal) -> None:
+    limit = {"pipeline_config_id": "one", "is_limit_concurrent": True, "max_concurrent_executions": 1}
+    start(flows, stage("a"), **limit)
+    waits = start(flows, stage("a"), **limit)
+    stored = flows.keep(Workflow.create("shop", "made", [stage("a")]))
+    for run, status in ((waits, S.BUFFERED), (stored, S.NOT_STARTED)):
+        for act in (flows.pause, flows.resume):
+            with pytest.raises(InvalidStateTransitionError, match=rf"workflow {run.id} .* from {status.value} to"):
+                act(run.id)
+        assert (run.status, len(flows.log(run.id))) == (status, 1)
+
+
 def test_why_somebody_asked_for_something_is_in_the_log(
     flows: Workflows, worker: WorkflowWorker, journal: Journal
 ) -> None:

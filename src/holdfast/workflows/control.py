@@ -6,7 +6,7 @@ Each is one step of the machine over the workflow as it is stored, and one trans
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from holdfast.errors import InvalidStateTransitionError, StageNotFoundError, TaskError
 from holdfast.machine import by_hand, gates, instances
@@ -22,22 +22,24 @@ from holdfast.workflows.records import STAGE
 from holdfast.workflows.run import Run
 from holdfast.workflows.trigger import PausedDetails
 
+_NOT_BEGUN: Final = (WorkflowStatus.NOT_STARTED, WorkflowStatus.BUFFERED)
+
 
 def pause(store: Store, run: Run, step: Advance, *, by: str, reason: str) -> list[Change] | None:
     """Hold what nobody has taken. Raises InvalidStateTransitionError for a workflow that does not run."""
     if run.state.status is WorkflowStatus.PAUSED:
         return None
-    _check_ended(run, WorkflowStatus.PAUSED)
+    _check_begun(run, WorkflowStatus.PAUSED)
     step.pause(by, reason)
     _note_pause(run, PausedDetails(paused_by=by, pause_time=instant(step.now), reason=reason))
     return held_items(store, run)
 
 
 def resume(store: Store, run: Run, step: Advance, *, by: str, reason: str = "") -> list[Change] | None:
-    """Let go on what was held. Raises InvalidStateTransitionError for a workflow that has ended."""
+    """Let go on what was held. Raises InvalidStateTransitionError for a workflow that has ended, or not begun."""
     if run.state.status is WorkflowStatus.RUNNING:
         return None
-    _check_ended(run, WorkflowStatus.RUNNING)
+    _check_begun(run, WorkflowStatus.RUNNING)
     step.go_on(by, reason)
     details = PausedDetails.from_document(from_json(run.about)["paused"])
     details.resumed_by, details.resume_time = by, instant(step.now)
@@ -138,9 +140,11 @@ def check_ref(store: Store, run: Run, ref: str) -> None:
         raise StageNotFoundError.among(f"workflow {run.id}", ref, run.blueprint.plan.stages)
 
 
-def _check_ended(run: Run, asked: WorkflowStatus) -> None:
-    if run.state.status.is_complete:
-        raise InvalidStateTransitionError(f"workflow {run.id}", run.state.status.value, asked.value)
+def _check_begun(run: Run, asked: WorkflowStatus) -> None:
+    status = run.state.status
+    if status.is_complete or status in _NOT_BEGUN:
+        instead = [WorkflowStatus.CANCELED.value] if status in _NOT_BEGUN else []
+        raise InvalidStateTransitionError(f"workflow {run.id}", status.value, asked.value, instead)
 
 
 def _check_cancelled(run: Run) -> None:

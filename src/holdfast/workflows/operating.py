@@ -113,7 +113,7 @@ class Operating(Reading):
     def resume(self, id: str, *, by: str = "anonymous", reason: str = "") -> WorkflowRun:
         """Let a paused workflow go on; what was due meanwhile is due now.
 
-        Raises WorkflowNotFoundError, and InvalidStateTransitionError for one that has ended.
+        Raises WorkflowNotFoundError, and InvalidStateTransitionError for one that has ended, or not begun.
         """
         self.change(id, lambda run, step: self._resumed(run, step, by, reason))
         return WorkflowRun(self, id)
