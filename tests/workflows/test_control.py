@@ -477,6 +477,24 @@ def test_a_stage_that_somebody_has_ended_says_who_and_why(
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
+def test_a_reason_that_no_store_could_keep_is_kept_without_what_none_can(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, text: str
+) -> None:
+    journal.answers["many"] = [TaskResult.wait_signal("go")] * 8
+    acts: list[Callable[[str], Any]] = [
+        lambda id: flows.cancel(id, text, by=text), lambda id: flows.pause(id, by=text, reason=text),
+        lambda id: flows.cancel_stage(id, "many#1.0", by=text, reason=text),
+        lambda id: flows.resume(flows.pause(id).id, by=text, reason=text),
+        lambda id: flows.fork(flows.cancel(id).id, "many", by=text, reason=text),
+    ]  # fmt: skip
+    for act in acts:
+        run = start(flows, stage("many", mi_config=MultiInstanceConfig(count=1)))
+        worker.run_once()
+        told = [one.facts for one in flows.log(act(run.id).id) if one.facts.get("reason") == "a\ufffdb"]
+        assert [facts["by"] for facts in told if "by" in facts] == ["a\ufffdb"]
+
+
 def test_who_gives_no_reason_leaves_none_in_the_log(flows: Workflows, journal: Journal) -> None:
     run = start(flows, stage("a"), stage("b", "a"))
     flows.pause(run.id)

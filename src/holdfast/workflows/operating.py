@@ -11,7 +11,7 @@ from holdfast.core.clock import Clock
 from holdfast.errors import ConcurrencyError, Conflict, DeadLetterError, TaskError
 from holdfast.machine.run import Advance, Missing
 from holdfast.machine.workflow import WorkflowStatus
-from holdfast.store.codec import from_json, micros, to_json
+from holdfast.store.codec import clean_text, from_json, micros, to_json
 from holdfast.store.port import Change, Insert, Store
 from holdfast.workflows import control
 from holdfast.workflows.burial import story_of
@@ -97,7 +97,7 @@ class Operating(Reading):
         def act(run: Run, step: Advance) -> list[Change] | None:
             if run.state.status.is_complete:
                 return None
-            step.cancel(reason, by)
+            step.cancel(clean_text(reason), clean_text(by))
             return end_all(self._store, run, step, ())
 
         self.change(id, act)
@@ -115,7 +115,7 @@ class Operating(Reading):
 
         Raises WorkflowNotFoundError, and InvalidStateTransitionError for one that has ended, or not begun.
         """
-        self.change(id, lambda run, step: self._resumed(run, step, by, reason))
+        self.change(id, lambda run, step: self._resumed(run, step, clean_text(by), clean_text(reason)))
         return WorkflowRun(self, id)
 
     def _resumed(self, run: Run, step: Advance, by: str, reason: str = "") -> list[Change] | None:
@@ -183,6 +183,7 @@ class Operating(Reading):
         return self._control(id, control.jump, ref=ref, target=target, context=given, outputs={}, by=by)
 
     def _control(self, id: str, act: Callable[..., list[Change] | None], **facts: Any) -> WorkflowRun:
+        facts |= {name: clean_text(facts[name]) for name in ("by", "reason") if name in facts}
         self.change(id, lambda run, step: act(self._store, run, step, **facts))
         return WorkflowRun(self, id)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import TaskError, WorkflowDefinitionError
-from holdfast.store.codec import from_json, to_json
+from holdfast.store.codec import clean_text, from_json, to_json
 from holdfast.store.port import Change, Store
 from holdfast.telemetry.hub import Hub, default_hub
 from holdfast.workflows.beginning import First, Wanted
@@ -223,8 +223,8 @@ class Workflows(Operating):
             made = self._wanting.wanted(workflow, (), {}, idempotency_key)
             wanted = replace(made, inputs=to_json({**inputs, **workflow.context}))
         done = self._all(STAGE, workflow_id)
-        forked = fork(self._store, self._blueprints, origin, done, wanted, from_stage, by=by, reason=reason)
-        return WorkflowRun(self, forked)
+        said = {"by": clean_text(by), "reason": clean_text(reason)}
+        return WorkflowRun(self, fork(self._store, self._blueprints, origin, done, wanted, from_stage, **said))
 
     def describe(
         self, workflow: WorkflowFunction[Any, Any] | Workflow | str, /, *args: Any, **kwargs: Any
