@@ -178,15 +178,15 @@ def test_a_priority_that_no_worker_asks_for_is_refused(priority: Any) -> None:
         Workflow.create("shop", "fulfil", [stage("a")], priority=known)
 
 
-@pytest.mark.parametrize("id", ["", "a/b", "a\nb", "\ud800", "x" * 192, "..", "dead", 7, None])
-def test_an_id_that_no_address_can_have_is_refused(id: Any) -> None:
+@pytest.mark.parametrize("id", ["", "a/b", "a\nb", "\ud800", "x" * 192, "..", "a.b", "dead", 7, None])
+def test_an_id_that_no_address_can_have_or_that_could_be_taken_for_a_stages_is_refused(id: Any) -> None:
     with pytest.raises(WorkflowDefinitionError, match="choose another one, or leave it out") as caught:
         Workflow.create("shop", "fulfil", [stage("a")], id=id)
     assert (caught.value.code, len(str(caught.value)) < 300) == ("bad_id", True)
 
 
 def test_an_id_may_be_what_people_call_things() -> None:
-    for id in ("order-7", "2026.11.18", "Größe 7", "a?b#c%2F", "x" * 191, "dead-7"):
+    for id in ("order-7", "2026-11-18", "Größe 7", "a?b#c%2F", "x" * 191, "dead-7"):
         Workflow.create("shop", "fulfil", [stage("a")], id=id)
 
 

@@ -21,8 +21,19 @@ def new_id(clock: Clock = SYSTEM_CLOCK) -> str:
 
 
 def trouble_with(id: Any) -> str | None:
-    """Why something cannot be the id of a workflow, which the API, its console and the command line have in addresses;
-    None if it can."""
-    if not isinstance(id, str) or not 1 <= len(id) <= LONGEST_ID or not id.isprintable() or "/" in id:
-        return f'an id is a text of 1 to {LONGEST_ID} characters that can be printed, without "/", got {id!r:.100}'
+    """Why something cannot be the id of a new workflow; None if it can."""
+    # The ids of its stages begin with it and a dot: stage x of "a.b" would be stage b.x of "a".
+    if not _has_address(id) or "." in id:
+        return (
+            f'an id is a text of 1 to {LONGEST_ID} characters that can be printed, without "/" and ".", got {id!r:.100}'
+        )
     return f"the address of {id!r} is that of something else" if id in TAKEN else None
+
+
+def is_reached(id: Any) -> bool:
+    """Whether the API, its console and the command line can ask for a workflow of that id."""
+    return _has_address(id) and id not in TAKEN
+
+
+def _has_address(id: Any) -> bool:
+    return isinstance(id, str) and 1 <= len(id) <= LONGEST_ID and id.isprintable() and "/" not in id

@@ -18,7 +18,7 @@ from holdfast.machine.workflow import WorkflowStatus
 from holdfast.workflows.effects import Effect
 from holdfast.workflows.guarantees import StepGuarantee, WorkflowGuarantees
 from holdfast.workflows.history import LogEntry, PastStage, PastState
-from holdfast.workflows.ids import trouble_with
+from holdfast.workflows.ids import is_reached
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.owner import SyntheticStageOwner
 from holdfast.workflows.pruning import PruneReport
@@ -183,7 +183,7 @@ class RemoteWorkflows(Part):
         self._remote.post(f"/workflows/{part(id)}/{act}", body)
 
     def _shown(self, id: str) -> dict[str, Any]:
-        if trouble_with(id) is not None:  # it would be answered with something else
+        if not is_reached(id):  # it would be answered with something else
             raise NotFound(f"there is no workflow {id}")
         return dict(self._remote.get(f"/workflows/{part(id)}"))
 
