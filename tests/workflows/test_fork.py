@@ -206,3 +206,50 @@ def test_a_fork_of_a_fork_and_a_retry_of_it_work_like_any_run(flows: Workflows, 
     twice = flows.fork(once.id, "b")
     worker.run_once()
     assert (twice.status, journal.ran) == (S.SUCCEEDED, ["a", "b", "b", "b", "b"])
+
+
+@workflow(limit=1)
+def one_at_a_time(number: int) -> Any:
+    return add(double(load(number), 2))
+
+
+def test_a_fork_counts_among_those_of_its_pipeline(flows: Workflows, worker: WorkflowWorker) -> None:
+    run = flows.start(one_at_a_time, 10)
+    worker.run_once()
+    forked = [flows.fork(run.id, "double") for _ in range(2)]
+    assert [str(one.status) for one in forked] == ["RUNNING", "BUFFERED"]
+    RAN.clear()
+    worker.run_once()
+    worker.run_once()
+    assert [one.result(0) for one in forked] == [20, 20]
+    assert RAN == ["double", "add", "double", "add"]
+
+
+def test_a_fork_that_waits_in_line_takes_over_what_it_would_have_without(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    run, before = flows.start(one_at_a_time, 10), flows.start(one_at_a_time, 1)
+    worker.run_once()
+    first = flows.start(one_at_a_time, 2)
+    forked = flows.fork(run.id, "add", workflow=one_at_a_time, by="ann")
+    assert (before.status, first.status, forked.status) == (S.SUCCEEDED, S.RUNNING, S.BUFFERED)
+    assert flows.stages(forked.id)["load"] is S.SUCCEEDED
+    flows.cancel(first.id)
+    RAN.clear()
+    worker.run_once()
+    assert (forked.result(0), RAN) == (20, ["add"])
+
+
+def test_a_fork_goes_by_the_limit_of_today_and_leaves_it_as_it_is(flows: Workflows, worker: WorkflowWorker) -> None:
+    run = flows.start(one_at_a_time, 10)
+    worker.run_once()
+    flows.start_waiting("one_at_a_time", limit=3)
+    forked = [flows.fork(run.id, "double") for _ in range(4)]
+    assert [str(one.status) for one in forked] == ["RUNNING", "RUNNING", "RUNNING", "BUFFERED"]
+
+
+def test_a_fork_remembers_the_configuration_that_it_was_started_with(flows: Workflows, worker: WorkflowWorker) -> None:
+    run = flows.start(sums, 10)
+    worker.run_once()
+    for forked in (flows.fork(run.id, "double"), flows.fork(run.id, "double", workflow=sums)):
+        assert flows.workflow(forked.id).config_version == flows.configs.fingerprint

@@ -67,7 +67,8 @@ First = tuple[Run, Advance]
 
 
 def first_step(id: str, wanted: Wanted, now: int, *, waits: bool = False) -> First:
-    """A new workflow, and what happens to it first, unless it waits for its turn."""
+    """A new workflow, and what happens to it first, unless it waits for its turn. One that begins in the midst of it
+    takes over what it begins with all the same: who lets it begin knows nothing of that."""
     blueprint = wanted.blueprint
     record = WORKFLOW.make((
         id, 0, None, WorkflowStatus.NOT_STARTED.value, blueprint.name, wanted.application, blueprint.id, wanted.queue,
@@ -80,12 +81,14 @@ def first_step(id: str, wanted: Wanted, now: int, *, waits: bool = False) -> Fir
         step.note("config_drifted", fields=list(wanted.drift))
     if not wanted.begins:
         step.note("workflow_stored")
-    elif waits:
+    elif waits and wanted.first is Advance.start:
         pipeline.buffer(step, str(wanted.pipeline))
     elif wanted.is_late(now):
         step.expire()
     else:
         wanted.first(step)
+        if waits:
+            pipeline.buffer(step, str(wanted.pipeline))
     return run, step
 
 

@@ -13,6 +13,7 @@ from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.codec import from_json, to_json
 from holdfast.store.port import Store
 from holdfast.workflows.beginning import Wanted
+from holdfast.workflows.drifting import CONFIG_OF
 from holdfast.workflows.plan import Blueprint
 from holdfast.workflows.records import StageRecord, WorkflowRecord, stage_state
 from holdfast.workflows.run import CAUSED_BY
@@ -57,11 +58,13 @@ def fork(
 
 
 def _about(origin: WorkflowRecord, wanted: Wanted, ref: str) -> str:
-    """What is told of the new run: who asked for the old one, the code of the new one, and where it comes from."""
+    """What is told of the new run: who asked for the old one, the code and the configuration of the new one, and where
+    it comes from."""
     old, new = from_json(origin.about), from_json(wanted.about)
-    told = {name: old[name] for name in ("trigger", "origin", CAUSED_BY) if name in old}
-    code = {name: one["code_version"] for one in (old, new) for name in ("code_version",) if name in one}
-    return to_json({**told, **code, "forked_from": {"workflow": origin.id, "stage": ref}})
+    versions = ("config_version", "code_version")
+    told = {name: old[name] for name in ("trigger", "origin", CAUSED_BY, *versions) if name in old}
+    own = {name: new[name] for name in (CONFIG_OF, *versions) if name in new}
+    return to_json({**told, **own, "forked_from": {"workflow": origin.id, "stage": ref}})
 
 
 def _states(blueprint: Blueprint, records: Iterable[StageRecord]) -> dict[str, StageState]:

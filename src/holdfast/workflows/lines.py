@@ -22,7 +22,7 @@ from holdfast.store.query import Condition, Cursor, equal
 from holdfast.workflows.beginning import EXPIRES, LIMIT, ends_at_once
 from holdfast.workflows.ending import end_all
 from holdfast.workflows.items import new_items, released_items
-from holdfast.workflows.records import PIPELINE, WAITING, WORKFLOW, PipelineRecord, WaitingRecord
+from holdfast.workflows.records import PIPELINE, WAITING, WORKFLOW, PipelineRecord, WaitingRecord, WorkflowRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints
 
@@ -185,7 +185,7 @@ class Lines:
         self.changes.append(Delete(WAITING, row))
         run = Run(record, blueprint, record.version)  # nothing happens to the stages of one that waits
         refs: Sequence[str] = tuple(blueprint.plan.stages)
-        if record.version == 1:
+        if record.version == 1 and record.started_at is None:
             run.add(refs, [None] * len(refs))
         else:
             run.read(self._store, refs)
@@ -214,6 +214,15 @@ def hold_back(store: Store, run: Run, step: Advance) -> None:
 def _is_full(store: Store, pipeline: str, run: Run) -> bool:
     line = store.get(PIPELINE, [pipeline])[0]
     return line is not None and line.running >= line.most and LIMIT in from_json(run.about)
+
+
+def line_of(store: Store, record: WorkflowRecord) -> tuple[str | None, int | None, bool]:
+    """A workflow's pipeline, how many of it run at once by now if it is among those that are counted, and whether all
+    who wait are kept."""
+    line = None if record.pipeline is None else store.get(PIPELINE, [record.pipeline])[0]
+    if line is None or LIMIT not in from_json(record.about):
+        return record.pipeline, None, True
+    return record.pipeline, line.most, bool(line.keeps)
 
 
 def place_of(store: Store, id: str) -> int | None:

@@ -18,6 +18,7 @@ from holdfast.workflows.configs import Configs
 from holdfast.workflows.dead_letters import FailedRuns
 from holdfast.workflows.dedup import BloomDeduplicator, DeduplicatorHolder
 from holdfast.workflows.dedup import offer_default as offer_deduplicator
+from holdfast.workflows.drifting import CONFIG_OF
 from holdfast.workflows.finalizer_rows import Engine
 from holdfast.workflows.finalizers import FinalizerRegistry
 from holdfast.workflows.finalizers import offer_default as offer_finalizers
@@ -26,6 +27,7 @@ from holdfast.workflows.forking import fork
 from holdfast.workflows.functions import TaskFunction, WorkflowFunction
 from holdfast.workflows.guarantees import WorkflowGuarantees, guarantees_of
 from holdfast.workflows.handle import WorkflowRun
+from holdfast.workflows.lines import line_of
 from holdfast.workflows.messages import RunFinalizers, StartWaitingWorkflows
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.operating import Operating
@@ -216,7 +218,11 @@ class Workflows(Operating):
             blueprint = self._blueprint(origin)
             if blueprint.result is not None:  # it was made by a function, whose inputs have names
                 _check_inputs(from_json(origin.context), context or {})
-            wanted = Wanted(blueprint=blueprint, inputs=to_json(inputs), key=idempotency_key)
+            pipeline, limit, keeps = line_of(self._store, origin)
+            wanted = Wanted(
+                blueprint=blueprint, inputs=to_json(inputs), key=idempotency_key, pipeline=pipeline, limit=limit,
+                keeps=keeps, about=to_json({CONFIG_OF: self.drifting.remember()}),
+            )  # fmt: skip
         elif isinstance(workflow, WorkflowFunction):
             wanted = self._wanting.wanted(workflow, (), inputs, idempotency_key)
         else:
