@@ -20,6 +20,9 @@ from holdfast.errors import (
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.functions import task, workflow
+from holdfast.workflows.model import Workflow
+from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.task_context import current_task
 from holdfast.workflows.waiting import sleep, wait_signal
 from holdfast.workflows.worker import WorkflowWorker
@@ -114,6 +117,30 @@ def test_the_same_key_gives_the_first_workflow_and_another_input_is_refused(flow
     assert flows.start(fulfil, {"id": 7}, idempotency_key="order-7").id == run.id
     with pytest.raises(WorkflowDefinitionError, match=r"order-7.*another input"):
         flows.start(fulfil, {"id": 8}, idempotency_key="order-7")
+
+
+def test_the_same_key_gives_the_first_workflow_also_when_the_code_has_changed_meanwhile(flows: Workflows) -> None:
+    run = flows.start(workflow(name="sent")(lambda order: charge(order)), {"id": 7}, idempotency_key="order-7")
+    deployed = workflow(name="sent", version="2")(lambda order: pack(order, after=charge(order)))
+    assert flows.start(deployed, {"id": 7}, idempotency_key="order-7").id == run.id
+    with pytest.raises(WorkflowDefinitionError, match=r"order-7.*another input"):
+        flows.start(deployed, {"id": 8}, idempotency_key="order-7")
+    with pytest.raises(WorkflowDefinitionError, match=r"order-7.*is a 'sent' and no 'fulfil'"):
+        flows.start(fulfil, {"id": 7}, idempotency_key="order-7")
+
+
+def test_a_model_with_the_same_key_and_another_input_in_its_stages_is_refused(flows: Workflows) -> None:
+    flows.registry.register("note", lambda stage: None)
+
+    def parcel(number: int) -> Workflow:
+        tasks = [TaskExecution.create("note", "note")]
+        one = StageExecution.create("note", "a", "a", tasks=tasks, context={"n": number})
+        return Workflow.create("shop", "parcel", [one])
+
+    run = flows.start(parcel(1), idempotency_key="p")
+    assert flows.start(parcel(1), idempotency_key="p").id == run.id
+    with pytest.raises(WorkflowDefinitionError, match="another input in its stages"):
+        flows.start(parcel(2), idempotency_key="p")
 
 
 @pytest.mark.parametrize("key", ["", 7])

@@ -7,12 +7,13 @@ from itertools import takewhile
 from typing import Final
 
 from holdfast.errors import Conflict, WorkflowDefinitionError
+from holdfast.machine.run import Advance
 from holdfast.store.ids import new_record_id
 from holdfast.store.port import Store
 from holdfast.store.query import equal
 from holdfast.workflows.beginning import First, Wanted, first_step, needs_another, stored
 from holdfast.workflows.following import follow
-from holdfast.workflows.records import WORKFLOW
+from holdfast.workflows.records import WORKFLOW, WorkflowRecord
 from holdfast.workflows.runs import Blueprints
 from holdfast.workflows.settling import WAKE, in_order
 
@@ -103,8 +104,24 @@ def _first_with(store: Store, wanted: Wanted) -> str | None:
     if wanted.key is None:
         return None
     for first in store.page(WORKFLOW, equal(idempotency_key=wanted.key), limit=1):
-        if (first.definition, first.context) != (wanted.blueprint.id, wanted.inputs):
-            story = f"idempotency key {wanted.key!r} belongs to workflow {first.id}, which has another input"
+        other = _differs(first, wanted)
+        if other is not None:
+            story = f"idempotency key {wanted.key!r} belongs to workflow {first.id}, which {other}"
             raise WorkflowDefinitionError("key_taken", story)
         return first.id
     return None
+
+
+def _differs(first: WorkflowRecord, wanted: Wanted) -> str | None:
+    """What the workflow that has the key is, and the wanted one is not; None if they are the same.
+
+    The body of a function is code and no input: who starts the same again after a deployment means the first one. The
+    stages of a model have inputs in them, and to fork with other code is to ask for something else.
+    """
+    blueprint = wanted.blueprint
+    if first.name != blueprint.name:
+        return f"is a {first.name!r} and no {blueprint.name!r}"
+    if first.context != wanted.inputs:
+        return "has another input"
+    is_code = blueprint.result is not None and wanted.first is Advance.start
+    return None if is_code or first.definition == blueprint.id else "has another input in its stages"

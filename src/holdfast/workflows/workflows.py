@@ -149,7 +149,8 @@ class Workflows(Operating):
         idempotency_key: str | None = None,
         **kwargs: Any,
     ) -> WorkflowRun:
-        """Start a workflow with this input, and give a handle. The same key gives the first one that had it.
+        """Start a workflow with this input, and give a handle. The same key gives the first one that had it, whatever
+        code that was started with.
 
         Raises WorkflowDefinitionError for a graph or an input that cannot be, or a key with another input.
         """
