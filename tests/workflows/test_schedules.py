@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -255,7 +256,22 @@ def test_a_schedule_can_be_run_now(flows: Workflows, worker: WorkflowWorker, clo
     assert flows.schedules.run("s") not in (id, second)
 
 
-def test_a_zone_that_is_not_known_on_this_host_is_tried_again_later(
+def test_a_tick_that_cannot_be_told_on_this_host_is_left_to_others(
+    flows: Workflows, store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flows.schedule("s", report, ["x"], cron="@hourly")
+    to_next_tick(clock, flows, "s")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "cronsim", None)  # a host where holdfast[cron] is not installed
+        assert flows.schedules.ticking.fire_due() == 0
+        assert flows.schedules.ticking.next_due() is None
+    elsewhere = Workflows(store, clock=clock)
+    elsewhere.add(report)
+    assert elsewhere.schedules.ticking.fire_due() == 1
+    assert words(flows, "s") == ["schedule_made", "tick_fired"]
+
+
+def test_a_tick_that_no_host_can_tell_stays_due_and_the_log_says_why(
     flows: Workflows, store: Store, clock: ManualClock
 ) -> None:
     flows.schedule("s", report, ["x"], cron="@hourly")
@@ -264,9 +280,14 @@ def test_a_zone_that_is_not_known_on_this_host_is_tried_again_later(
     assert record is not None
     store.commit([Swap(SCHEDULE, record, evolve(record, timezone="Mars/Olympus"))])
     to_next_tick(clock, flows, "t")
-    assert flows.schedules.ticking.fire_due() == 2
-    assert len(flows.find()) == 1  # it holds up nobody else
+    due = flows.schedules.get("t").next_tick
+    assert flows.schedules.ticking.fire_due() == 1  # it holds up nobody else
+    assert flows.schedules.lately("s", 1)[0].type == "schedule_made"
+    clock.advance(61)
+    flows.schedules.ticking.fire_due()
     assert flows.schedules.lately("s", 1)[0].type == "tick_failed"
+    assert flows.schedules.get("s").next_tick == due
+    flows.schedule("s", report, ["x"], cron="@hourly")  # somebody has seen to it
     assert flows.schedules.ticking.fire_due() == 0
 
 

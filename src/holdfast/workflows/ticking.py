@@ -17,14 +17,14 @@ from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json, instant, to_json
 from holdfast.store.ids import new_record_id
 from holdfast.store.port import Change, Store, Swap
-from holdfast.store.query import Condition, Where, among, equal
+from holdfast.store.query import Condition, Where, among, equal, outside
 from holdfast.store.record import evolve
 from holdfast.workflows.beginning import Wanted
 from holdfast.workflows.cron import Cron
 from holdfast.workflows.following import follow
 from holdfast.workflows.records import SCHEDULE, WORKFLOW, ScheduleRecord, WorkflowRecord
 from holdfast.workflows.runs import Blueprints
-from holdfast.workflows.schedule import Overlap, log_id, next_entry, turn_of
+from holdfast.workflows.schedule import GRACE_S, Overlap, log_id, next_entry, turn_of
 from holdfast.workflows.settling import WAKE
 from holdfast.workflows.trigger import Trigger
 
@@ -51,6 +51,8 @@ class Ticking:
         self._store = store
         self._blueprints = blueprints
         self._flows = flows
+        self._unable: dict[str, int] = {}
+        """The schedules that cannot be told the time of here, and when to try them again."""
 
     def next_due(self) -> int | None:
         """The first tick of all that can be fired here; None if there is none."""
@@ -87,7 +89,11 @@ class Ticking:
             record = again
 
     def _ours(self) -> Where:
-        return (among("workflow", tuple(self._flows.known)),)
+        known, unable = among("workflow", tuple(self._flows.known)), tuple(self._unable.items())
+        if not unable:
+            return (known,)
+        now = self._store.now()
+        return known, outside("id", [name for name, until in unable if until > now])
 
     def _fire(self, record: ScheduleRecord) -> bool:
         """One tick of a schedule that is due. False: somebody else has it."""
@@ -95,9 +101,7 @@ class Ticking:
         try:
             turn = turn_of(Cron(record.cron, record.timezone), record.due_at or now, record.catch_up, now)
         except (ConfigurationError, MissingExtra) as error:  # its zone, or cronsim, is not on this host
-            _log.error("schedule %s cannot tick: %s", record.id, error)
-            later = evolve(record, due_at=now + LATER_S * 1_000_000)
-            return self._pass(record, later, now, {"type": "tick_failed", "error": str(error)})
+            return self._leave(record, now, error)
         after = evolve(record, due_at=turn.next, last_tick=turn.tick or (turn.missed or [now])[-1])
         missed = _missed(turn.missed)
         if turn.tick is None:
@@ -116,6 +120,14 @@ class Ticking:
             _log.error("schedule %s: the tick of %s starts nothing: %s", record.id, tick, story)
             return self._pass(record, after, now, *missed, {"type": "tick_failed", "tick": tick, "error": story})
         return self._start(record, after, wanted, before, now, "tick_fired", *missed, tick=tick) is not None
+
+    def _leave(self, record: ScheduleRecord, now: int, error: Exception) -> bool:
+        """The tick stays due: it is for a worker that can. If none has come for it, the log says why."""
+        _log.error("schedule %s cannot tick here: %s", record.id, error)
+        self._unable[record.id] = now + LATER_S * 1_000_000
+        if now - (record.due_at or now) < GRACE_S * 1_000_000:
+            return False
+        return self._pass(record, evolve(record), now, {"type": "tick_failed", "error": str(error)})
 
     def _pass(self, record: ScheduleRecord, after: ScheduleRecord, now: int, *events: dict[str, Any]) -> bool:
         """Nothing is started."""
