@@ -22,8 +22,8 @@ from holdfast.testing.clock import ManualClock
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.stage import StageExecution
-from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.task_context import current_task
+from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.waiting import sleep, wait_signal
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows

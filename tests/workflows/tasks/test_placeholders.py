@@ -31,7 +31,10 @@ def said(text: str, **context: object) -> str:
         '"{x}"',
         '"it\'s" {x}',
         '"it\'s {x}"',
-        "$(printf %s {x})",
+        '"$(printf %s {x})"',
+        '"$(printf %s "{x}")"',
+        '"a $(printf %s "b $(printf %s {x})" {x}) {x}"',
+        '"$( (printf %s {x}) )" {x}',
         "{x} # don't",
         "'a' {x}",
         '"a"{x}"b"',
@@ -42,10 +45,25 @@ def said(text: str, **context: object) -> str:
 def test_a_value_is_data_wherever_it_stands(template: str, value: str) -> None:
     around = template.replace("# don't", "")
     expected = said("printf '<%s>' " + around, x="QQQ").replace("QQQ", value)
-    if "$(" in template:
-        expected = said("printf '<%s>' " + '"$(printf %s {x})"', x=value)
-        template = f'"{template}"'
     assert said("printf '<%s>' " + template, x=value) == expected
+
+
+def test_a_bracket_that_ends_nothing_is_passed_over() -> None:
+    assert said("case a in a) printf '<%s>' {x} \"{x}\";; esac", x="*") == "<*><*>"
+
+
+@pytest.mark.parametrize("text", ["echo $((1 + {x}))", 'echo "$((1 + {x}))"', "echo $(( $(echo {x}) + 1 ))"])
+def test_a_value_in_arithmetic_is_refused_for_some_shells_run_what_it_holds(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"\{x\} stands in arithmetic"):
+        script(text, {"x": "a[$(touch ran)]"})
+    assert script("echo $((1 + 2)) {x}", {"x": 3}).text == 'echo $((1 + 2)) "${HOLDFAST_VALUE_1}"'
+
+
+def test_between_backticks_a_value_is_one_word_or_is_refused() -> None:
+    assert said("printf '<%s>' `printf '[%s]' {x}` {x}", x="*") == "<[*]><*>"
+    with pytest.raises(ConfigurationError, match=r"\{x\} stands between backticks in quotes; write \$\("):
+        script('echo "`echo {x}`"', {"x": "*"})
+    assert script('echo "`date` {x}"', {"x": 3}).text == 'echo "`date` ${HOLDFAST_VALUE_1}"'
 
 
 @settings(deadline=None, max_examples=25)

@@ -16,10 +16,12 @@ from typing import Any, Final, NamedTuple
 from holdfast.errors import ConfigurationError
 
 VARIABLE: Final = "HOLDFAST_VALUE_"
-# What matters in a shell command outside of quotes, and between double ones.
+# What matters in a shell command outside of quotes, and between double ones; `$(…)` begins anew in either.
 _NAME: Final = r"\{\{[^{}]*\}\}|(?<!\$)\{(?P<name>[A-Za-z_]\w*(?:\.\w+)*)\}"
-_BARE: Final = re.compile(rf"\\.|(?:(?<=[\s;&|(])|^)\#[^\n]*|'[^']*'?|\"|{_NAME}", re.DOTALL | re.ASCII)
-_QUOTED: Final = re.compile(rf"\\.|\"|{_NAME}", re.DOTALL | re.ASCII)
+_BARE: Final = re.compile(
+    rf"\\.|(?:(?<=[\s;&|(])|^)\#[^\n]*|'[^']*'?|\"|\$\(\(|\$?\(|\)|`|{_NAME}", re.DOTALL | re.ASCII
+)
+_QUOTED: Final = re.compile(rf"\\.|\"|\$\(\(|\$\(|`|{_NAME}", re.DOTALL | re.ASCII)
 _PLAIN: Final = re.compile(r"\{\{[^{}]*\}\}|\{(?P<name>[A-Za-z_]\w*(?:\.\w+)*)\}", re.ASCII)
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh", "fish", "csh", "tcsh"})
 
@@ -34,27 +36,64 @@ class Script(NamedTuple):
 
 
 def script(text: str, context: Mapping[str, Any]) -> Script:
-    """A shell command with variables for its placeholders. Raises ConfigurationError for one without a value."""
+    """A shell command with variables for its placeholders. Raises ConfigurationError for one without a value, and for
+    one in arithmetic, or between backticks in quotes: there a shell would read it."""
     variables: dict[str, str] = {}
     names: dict[str, str] = {}
     parts: list[str] = []
-    at, quoted = 0, False
+    at, within = 0, _Within()
     # To lose track of the quotes costs a literal quote in a word; a value is not run either way.
-    while match := (_QUOTED if quoted else _BARE).search(text, at):
+    while match := (_QUOTED if within.quotes else _BARE).search(text, at):
         parts.append(text[at : match.start()])
         at = match.end()
         found, name = match[0], match["name"]
-        if found == '"':
-            quoted = not quoted
-        elif name:
+        if name:
+            within.check(name)
             if name not in names:
                 names[name] = f"{VARIABLE}{len(names) + 1}"
                 variables[names[name]] = text_of(name, context)
-            found = f"${{{names[name]}}}" if quoted else f'"${{{names[name]}}}"'
+            found = f"${{{names[name]}}}" if within.quotes else f'"${{{names[name]}}}"'
         elif found.startswith("{{"):
             found = found[1:-1]
+        else:
+            within.meet(found)
         parts.append(found)
     return Script("".join(parts) + text[at:], variables, tuple(names))
+
+
+class _Within:
+    """What a place in a shell command is within: quotes, substitutions, arithmetic."""
+
+    def __init__(self) -> None:
+        self._open: list[str] = []
+
+    @property
+    def quotes(self) -> bool:
+        """Whether the innermost are double quotes."""
+        return self._open[-1:] == ['"']
+
+    def meet(self, mark: str) -> None:
+        """Something begins or ends here, or neither."""
+        if mark == '"' and self.quotes:
+            self._open.pop()
+        elif mark == "`" and mark in self._open:
+            del self._open[self._open.index(mark) :]
+        elif mark == "$((":
+            self._open += ["((", "("]
+        elif mark in ('"', "`", "(", "$("):
+            self._open.append(mark.removeprefix("$"))
+        elif mark == ")" and self._open[-1:] in (["("], ["(("]):
+            self._open.pop()
+
+    def check(self, name: str) -> None:
+        """Raises ConfigurationError where a value cannot stand."""
+        if "((" in self._open:
+            story = "stands in arithmetic, where a shell would compute what it holds; compute it before"
+        elif "`" in self._open and '"' in self._open[: self._open.index("`")]:
+            story = "stands between backticks in quotes; write $(…) instead of them"
+        else:
+            return
+        raise ConfigurationError(f"the placeholder {{{name}}} {story}")
 
 
 def arguments(command: list[str], context: Mapping[str, Any]) -> list[str]:
