@@ -104,6 +104,15 @@ def test_a_script_without_a_result_leaves_none() -> None:
     assert PythonScript(script="pass").run()["result"] is None
 
 
+def test_a_script_may_end_by_itself_and_still_leaves_its_result() -> None:
+    assert PythonScript(script="import sys\nresult = 7\nsys.exit(0)").run()["result"] == 7
+    assert PythonScript(script="def main(): pass\nresult = 8\nraise SystemExit(main())").run()["result"] == 8
+    with pytest.raises(TaskError, match="ended with code 3"):
+        PythonScript(script="raise SystemExit(3)").run()
+    with pytest.raises(TaskError, match=r"ended with code 1, expected 0: no money$"):
+        PythonScript(script="raise SystemExit('no money')").run()
+
+
 def test_a_script_that_fails_tells_how() -> None:
     with pytest.raises(
         TaskError, match=r"the script ended with code 1, expected 0: [\s\S]*<script>[\s\S]*KeyError: 'x'"

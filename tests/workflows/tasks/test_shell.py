@@ -60,6 +60,11 @@ def test_secrets_are_masked_by_name_and_by_sound() -> None:
     assert (shown.stdout, shown.stderr) == ("*** *** visible\n", "***\n")
 
 
+def test_a_secret_that_is_given_as_a_variable_is_masked() -> None:
+    shown = ShellCommand(command='echo "$WHO $K"', env={"WHO": "{name}", "K": "{db_password}"})
+    assert shown.run({"name": "Ann", "db_password": "hunter22"}).stdout == "Ann ***\n"
+
+
 def test_a_secret_without_a_value_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"\{wrod\} has no value"):
         ShellCommand(command="echo {word}", secrets=["wrod"]).run({"word": "swordfish"})

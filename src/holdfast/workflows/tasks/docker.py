@@ -83,7 +83,7 @@ class DockerRun:
             ["docker", "run", "--rm", "--name", container, *self._options(env), self.image, *inside],
             timeout=self.timeout,
             env={key: value for key, value in env.items() if not _is_the_clients(key)},
-            secrets=secrets_in(self.secrets, self.command or (), given),
+            secrets=secrets_in(self.secrets, self.command or (), given, self.env),
             on_kill=lambda: _remove(container),
             what=what,
         )

@@ -19,7 +19,7 @@ from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task import Answer, Task
 from holdfast.workflows.tasks.command import OUTPUT_CAP, accepted, run_command
-from holdfast.workflows.tasks.settings import check_names, check_text, check_texts, check_time, settings_of
+from holdfast.workflows.tasks.settings import check_names, check_text, check_texts, check_time, own, settings_of
 from holdfast.workflows.tasks.shell import environment, secrets_in
 
 _RESULT: Final = "HOLDFAST_RESULT"
@@ -27,7 +27,11 @@ _RUNNER: Final = f"""
 import json, os, sys
 given = json.load(sys.stdin)
 names = {{"__name__": "__main__", "inputs": given["inputs"], "result": None}}
-exec(compile(given["script"], "<script>", "exec"), names)
+try:
+    exec(compile(given["script"], "<script>", "exec"), names)
+except SystemExit as end:
+    if end.code not in (None, 0):
+        raise
 try:
     left = json.dumps(names["result"])
 except (TypeError, ValueError) as error:
@@ -70,7 +74,7 @@ class PythonScript:
                 cwd=self.cwd,
                 env={**environment(self.env, given), _RESULT: str(answer)},
                 stdin=to_json({"script": self.script, "inputs": self.inputs}),
-                secrets=secrets_in(self.secrets, (), given),
+                secrets=secrets_in(self.secrets, (), given, self.env),
                 what="the script",
             )
             accepted(result, "the script")
@@ -128,7 +132,8 @@ class PythonTask(Task):
         self._scripts = scripts
 
     def execute(self, stage: StageExecution) -> Answer:
-        has = [name for name in ("function", "script") if stage.context.get(name) is not None]
+        given = own(stage.context)
+        has = [name for name in ("function", "script") if given.get(name) is not None]
         if len(has) != 1:
             raise ConfigurationError("a python task needs either 'function' or 'script' in its stage's context")
         if has == ["function"]:

@@ -17,12 +17,18 @@ def settings_of(kind: type[S], owner: str, context: Mapping[str, Any]) -> S:
 
     Raises ConfigurationError for one that is missing or wrong.
     """
-    context = getattr(context, "own", context)  # what stages before it have left is data, and no setting
+    context = own(context)
     known = fields(kind)  # type: ignore[arg-type]  # a TypeVar cannot be bound to "a dataclass"
     for one in known:
         if one.default is MISSING and one.default_factory is MISSING and context.get(one.name) is None:
             raise ConfigurationError(f"the {owner} task needs {one.name!r} in its stage's context")
     return kind(**{one.name: context[one.name] for one in known if context.get(one.name) is not None})
+
+
+def own(context: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a stage was given itself: what stages before it have left is data, and no setting."""
+    found: Mapping[str, Any] = getattr(context, "own", context)
+    return found
 
 
 def check_text(name: str, value: Any, *, optional: bool = False, empty: bool = False) -> None:

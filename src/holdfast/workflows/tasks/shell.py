@@ -68,7 +68,7 @@ class ShellCommand:
             cwd=self.cwd,
             env=env,
             stdin=self.stdin,
-            secrets=secrets_in(self.secrets, self.command, given),
+            secrets=secrets_in(self.secrets, self.command, given, self.env),
         )
         return accepted(result, what, self.expected_codes, self.retry_codes)
 
@@ -98,12 +98,14 @@ def environment(env: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, 
     return {name: filled(str(value), values) for name, value in env.items()}
 
 
-def secrets_in(names: Iterable[str], command: str | Iterable[str], values: Mapping[str, Any]) -> Iterator[str]:
-    """The texts to be masked: what is named, and the placeholders that sound like secrets.
+def secrets_in(
+    names: Iterable[str], command: str | Iterable[str], values: Mapping[str, Any], env: Mapping[str, Any] | None = None
+) -> Iterator[str]:
+    """The texts to be masked: what is named, and the placeholders of command and variables that sound like secrets.
 
     Raises ConfigurationError for a name without a value: a misspelled one would be no secret.
     """
-    texts = [command] if isinstance(command, str) else command
+    texts = [*([command] if isinstance(command, str) else command), *map(str, (env or {}).values())]
     used = (name for text in texts for name in placeholders(text) if is_secret_key(name))
     yield from (text_of(name, values) for name in names)
     for name in used:
