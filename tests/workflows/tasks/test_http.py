@@ -54,6 +54,46 @@ def test_an_answer_is_published(server: Server) -> None:
     assert response["url"] == server.url("/x")
 
 
+class UntilTheEnd(Reply):
+    """Answer without saying how much it is: all until the connection ends."""
+
+    def head(self, handler: Any, length: int) -> None:
+        handler.send_response(self.status)
+        handler.end_headers()
+        handler.wfile.flush()
+        handler.close_connection = True
+
+
+@pytest.mark.parametrize(
+    "reply", [Reply(200, b"x" * 100_000, {"Connection": "close"}), UntilTheEnd(200, b"x" * 100_000)]
+)
+def test_an_answer_that_is_the_last_of_its_connection_is_read_to_its_end(server: Server, reply: Reply) -> None:
+    server.script(reply)
+    assert sent(server).body == reply.body
+
+
+def test_letters_in_a_url_are_sent_as_their_bytes(server: Server) -> None:
+    server.script(Reply(302, headers={"Location": "/größe?q=ü".encode().decode("latin-1")}))
+    found = HttpCall(url=server.url("/straße/%20?n=日本"), redirects=1).send(reach=LOCAL)
+    assert [one.path for one in server.requests] == [
+        "/stra%C3%9Fe/%20?n=%E6%97%A5%E6%9C%AC",
+        "/gr%C3%B6%C3%9Fe?q=%C3%BC",
+    ]
+    assert found.status == 200
+
+
+def test_a_host_of_other_letters_is_named_as_servers_know_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def found(host: str, port: int, **_: Any) -> list[Any]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    HttpCall(url=f"http://日本.example:{server.server_port}/").send(reach=LOCAL)
+    assert server.requests[0].headers["Host"] == f"xn--wgv71a.example:{server.server_port}"
+
+
 def test_an_answer_is_never_the_settings_of_a_later_request(server: Server) -> None:
     published = HttpTask(reach=LOCAL).execute(stage(url=server.url())).outputs
     settings = {one.name for one in fields(HttpCall)}
@@ -86,6 +126,14 @@ def test_values_are_encoded_in_the_url_and_put_into_headers(server: Server) -> N
     [asked] = server.requests
     assert asked.path == "/orders/..%2Fadmin%3Fx%23?a=1&q=a%26b&n=2"
     assert asked.headers["Authorization"] == "Bearer k1"
+    HttpCall(url=server.url("/a#part"), params={"n": 2}).send(reach=LOCAL)
+    assert server.requests[-1].path == "/a?n=2"
+
+
+def test_a_header_that_cannot_be_sent_is_refused_by_name(server: Server) -> None:
+    with pytest.raises(ConfigurationError, match="the header 'X-A' has letters that no header can hold"):
+        HttpCall(url=server.url(), headers={"X-A": "{x}"}).send({"x": "日本"}, reach=LOCAL)
+    assert server.requests == []
 
 
 def test_a_value_cannot_add_a_header(server: Server) -> None:

@@ -130,7 +130,9 @@ class HttpCall:
     def _made(self, values: Mapping[str, Any], key: str | None) -> tuple[str, dict[str, str], bytes | None]:
         url = filled(self.url, values, lambda text: quote(text, safe=""))
         if self.params:
+            url, mark, fragment = url.partition("#")
             url += ("&" if "?" in url else "?") + urlencode({name: str(one) for name, one in self.params.items()})
+            url += mark + fragment
         checked_url(url)
         headers = {name: filled(str(one), values) for name, one in self.headers.items()}
         body = None if self.body is None else self.body.encode()
@@ -140,6 +142,8 @@ class HttpCall:
         for name, one in headers.items():
             if "\n" in name + one or "\r" in name + one:
                 raise ConfigurationError(f"the header {name!r} has a line break in it")
+            if any(ord(letter) > 255 for letter in name + one):
+                raise ConfigurationError(f"the header {name!r} has letters that no header can hold; encode them")
         if key is not None and IDEMPOTENCY_KEY.lower() not in {name.lower() for name in headers}:
             headers[IDEMPOTENCY_KEY] = key
         return url, headers, body

@@ -11,11 +11,12 @@ import http.client
 import io
 import socket
 import ssl
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.context import remaining_time
@@ -70,7 +71,7 @@ def request(
         if redirects == 0:
             return answer
         redirects -= 1
-        url = urljoin(url, answer.headers["location"])
+        url = urljoin(url, _location(answer.headers["location"]))
         if _origin(checked_url(url)) != _origin(target):
             kept = {name: value for name, value in kept.items() if not is_secret_key(name)}
 
@@ -89,6 +90,32 @@ def checked_url(url: str) -> SplitResult:
             f"url must not hold a user or password, got {redact(url)!r}; give an Authorization header"
         )
     return parts
+
+
+def _path(target: SplitResult) -> str:
+    """What is asked of the server: of letters that no request line can hold, the bytes."""
+    path = (target.path or "/") + (f"?{target.query}" if target.query else "")
+    return quote(path, safe=string.punctuation)
+
+
+def _host(target: SplitResult) -> str:
+    """The host as the server knows it. Raises ConfigurationError."""
+    host = target.hostname or ""
+    if host.isascii():
+        return target.netloc
+    try:
+        name = host.encode("idna").decode()
+    except UnicodeError as error:
+        raise ConfigurationError(f"{host!r} is no name of a host") from error
+    return name if target.port is None else f"{name}:{target.port}"
+
+
+def _location(text: str) -> str:
+    """A header is read as latin-1; an address in it with other letters is UTF-8."""
+    try:
+        return text.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return text
 
 
 def _origin(parts: SplitResult) -> tuple[str, str | None, int]:
@@ -116,8 +143,7 @@ def _exchange(
     connection.sock = _Timed(stream, deadline)
     take_back = token.when_cancelled(lambda: _hang_up(stream))
     try:
-        path = (target.path or "/") + (f"?{target.query}" if target.query else "")
-        connection.request(method, path, body, {"Host": target.netloc, "Connection": "close", **headers})
+        connection.request(method, _path(target), body, {"Host": _host(target), "Connection": "close", **headers})
         response = connection.getresponse()
         found = {name.lower(): value for name, value in response.getheaders()}
         return HttpResult(response.status, found, _body(response, cap), target.geturl())
@@ -127,6 +153,7 @@ def _exchange(
     finally:
         take_back()
         connection.close()
+        stream.close()
 
 
 def _opened(target: SplitResult, deadline: Deadline, reach: Reach, tls: ssl.SSLContext | None) -> socket.socket:
@@ -222,7 +249,8 @@ class _Timed:
         return io.BufferedReader(_Incoming(self._stream, self._deadline))
 
     def close(self) -> None:
-        self._stream.close()
+        """Asked for as soon as an answer says that it is the last one, before its body is read: whoever has opened the
+        stream closes it."""
 
 
 class _Incoming(io.RawIOBase):
