@@ -57,6 +57,25 @@ def test_a_picture_is_well_formed_and_names_every_stage_with_its_state_and_time(
     assert len([one for one in root.iter(f"{SVG}path") if "edge" in one.get("class", "")]) == 4
 
 
+def test_what_is_said_above_the_graph_fits_into_the_picture_of_one_stage() -> None:
+    workflow = drawn(stage("a", status=S.SUCCEEDED, took=753))
+    workflow.id, workflow.start_time, workflow.end_time = (
+        "06607152cb8af1308a379b17",
+        BEGUN,
+        BEGUN + timedelta(minutes=12),
+    )
+    root = ElementTree.fromstring(picture(workflow))
+    (facts,) = [one.text for one in root.iter(f"{SVG}text") if workflow.id in (one.text or "")]
+    assert float(root.get("width", 0)) >= 24 + 7 * len(facts or "") + 24
+
+
+def test_a_line_that_is_wider_than_its_box_is_squeezed_into_it() -> None:
+    wide = drawn(stage("W" * 30, status=S.FAILED_CONTINUE, took=753), stage("a", status=S.SUCCEEDED, took=753))
+    root = ElementTree.fromstring(picture(wide))
+    squeezed = {one.text: float(one.get("textLength", 0)) for one in root.iter(f"{SVG}text") if one.get("textLength")}
+    assert squeezed == {"W" * 20 + "…": WIDTH - 22, "! FAILED_CONTINUE · 12 min 33 s": WIDTH - 22}
+
+
 def test_what_users_name_things_cannot_break_the_picture() -> None:
     nasty = '<script>"&\x00\x1b\ud800</svg>'
     root = ElementTree.fromstring(picture(drawn(stage(nasty, status=S.RUNNING), name=nasty)))

@@ -19,6 +19,8 @@ from holdfast.workflows.model import Workflow
 from holdfast.workflows.stage import StageExecution
 
 WIDTH, HEIGHT, ACROSS, DOWN, MARGIN, HEAD = 184, 50, 64, 22, 24, 66
+_ROOM: Final = WIDTH - 22
+"""For a line of text in a box."""
 MARKS: Final[Mapping[WorkflowStatus, str]] = {
     S.NOT_STARTED: "○", S.RUNNING: "●", S.PAUSED: "‖", S.SUSPENDED: "◔", S.REDIRECT: "↪", S.BUFFERED: "◌",
     S.SUCCEEDED: "✓", S.SKIPPED: "–", S.FAILED_CONTINUE: "!", S.TERMINAL: "✗", S.STOPPED: "■", S.CANCELED: "⊘",
@@ -52,15 +54,15 @@ def picture(workflow: Workflow, now: datetime | None = None) -> str:
     links = links_of(workflow.stages)
     layout = arranged((stage.ref_id for stage in workflow.stages), links)
     stages = {stage.ref_id: stage for stage in workflow.stages}
-    size = _size((*layout.places.values(), *chain(*layout.routes.values())), _title(workflow))
+    size = _size((*layout.places.values(), *chain(*layout.routes.values())), _title(workflow), _facts(workflow, now))
     drawn = [f'<rect class="paper" width="{size.width:g}" height="{size.height:g}"/>', *_heading(workflow, now)]
     drawn += [_line(link, layout.routes[link.source, link.target], stages) for link in links]
     drawn += [_box(stage, layout.places[stage.ref_id], now) for stage in workflow.stages]
     return "\n".join([*_top(workflow, size, now), *drawn, "</svg>"]) + "\n"
 
 
-def _size(places: Iterable[Point], title: str) -> _Size:
-    wide, deep = float(MARGIN + 11 * _cells(title)), float(HEAD)
+def _size(places: Iterable[Point], title: str, facts: str) -> _Size:
+    wide, deep = float(MARGIN + max(11 * _cells(title), 7.5 * _cells(facts))), float(HEAD)
     for place in places:
         wide, deep = max(wide, _x(place.layer) + WIDTH), max(deep, _y(place.row) + HEIGHT)
     return _Size(wide + MARGIN, round(deep + MARGIN))
@@ -105,12 +107,15 @@ def _colours(palette: Mapping[str, str]) -> list[str]:
 
 def _heading(workflow: Workflow, now: datetime | None) -> list[str]:
     tone = _TONES.get(workflow.status, "muted")
-    length = took(workflow.start_time, workflow.end_time, None if workflow.status in COMPLETE else now)
-    second = " · ".join(part for part in (f"{MARKS[workflow.status]} {workflow.status}", length, workflow.id) if part)
     return [
         _written(MARGIN, MARGIN + 16, "ink", 18, _title(workflow), bold=True),
-        _written(MARGIN, MARGIN + 38, tone, 12.5, second),
+        _written(MARGIN, MARGIN + 38, tone, 12.5, _facts(workflow, now)),
     ]
+
+
+def _facts(workflow: Workflow, now: datetime | None) -> str:
+    length = took(workflow.start_time, workflow.end_time, None if workflow.status in COMPLETE else now)
+    return " · ".join(part for part in (f"{MARKS[workflow.status]} {workflow.status}", length, workflow.id) if part)
 
 
 def _title(workflow: Workflow) -> str:
@@ -151,14 +156,19 @@ def _box(stage: StageExecution, spot: Point, now: datetime | None) -> str:
         f"<title>{escape(_legal(f'{stage.ref_id}: {_words(stage, now)}'))}</title>",
         f'<rect class="box of-{outline}" x="{x:g}" y="{y:.1f}" width="{WIDTH}" height="{HEIGHT}" rx="7"/>',
         f'<rect class="{tone}" x="{x:g}" y="{y + 8:.1f}" width="4" height="{HEIGHT - 16}" rx="2"/>',
-        _written(x + 14, y + 21, "ink", 13.5, _cut(stage.ref_id, 21), bold=True),
-        _written(x + 14, y + 39, tone, 11.5, status) + "</g>",
+        _written(x + 14, y + 21, "ink", 13.5, _cut(stage.ref_id, 21), bold=True, room=_ROOM),
+        _written(x + 14, y + 39, tone, 11.5, status, room=_ROOM) + "</g>",
     ])  # fmt: skip
 
 
-def _written(x: float, y: float, tone: str, size: float, content: str, *, bold: bool = False) -> str:
-    weight = ' font-weight="600"' if bold else ""
-    return f'<text class="{tone}" x="{x:g}" y="{y:.1f}" font-size="{size:g}"{weight}>{escape(_legal(content))}</text>'
+def _written(
+    x: float, y: float, tone: str, size: float, content: str, *, bold: bool = False, room: float | None = None
+) -> str:
+    """A line of text; one that may need more than its `room` is drawn as wide as that."""
+    more = ' font-weight="600"' if bold else ""
+    if room is not None and _extent(content, size) > room:
+        more += f' textLength="{room:g}" lengthAdjust="spacingAndGlyphs"'
+    return f'<text class="{tone}" x="{x:g}" y="{y:.1f}" font-size="{size:g}"{more}>{escape(_legal(content))}</text>'
 
 
 def _words(stage: StageExecution, now: datetime | None) -> str:
@@ -180,6 +190,11 @@ def _legal(text: str) -> str:
 def _cells(text: str) -> int:
     """How wide a text is, in letters."""
     return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _extent(text: str, size: float) -> float:
+    """How wide a text is drawn, about: capitals are wider than other letters."""
+    return size * (0.5 * _cells(text) + 0.14 * sum(letter.isupper() for letter in text))
 
 
 def _cut(text: str, most: int) -> str:
