@@ -84,6 +84,41 @@ def test_a_workflow_whose_steps_all_bear_crashes_passes(pytester: pytest.Pyteste
     result.stdout.fnmatch_lines(["*test_order*: * durable points, * crashes; every step bears them"])
 
 
+def test_a_transactional_step_is_crashed_on_a_database_of_its_own_in_each_run(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest, sqlalchemy as sa
+        from holdfast import current_session, task, workflow
+
+        entries = sa.Table("entries", sa.MetaData(), sa.Column("cents", sa.Integer))
+
+        @task(effect="transactional")
+        def book(cents):
+            current_session().execute(entries.insert().values(cents=cents))
+
+        @pytest.fixture
+        def holdfast_workflows_options():
+            return {"url": "sqlite://"}
+
+        def test_booking(holdfast_workflows):
+            kit = holdfast_workflows
+            with kit.hold.sessions.begin() as session:
+                entries.create(session.connection())
+
+            def world():
+                with kit.hold.sessions() as session:
+                    return session.execute(sa.select(entries.c.cents)).scalars().all()
+
+            kit.world = world
+            kit.finish(kit.start(workflow(name="buy")(lambda: book(300))))
+            assert world() == [300]
+    """)
+    result = pytester.runpytest_subprocess("--holdfast-crash-matrix", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["before write down *book *book *ok", "*test_booking*: * durable points, * crashes; every step bears them"]
+    )
+
+
 def test_without_the_option_a_test_runs_once(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(PROJECT % "False")
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")

@@ -298,6 +298,15 @@ def test_the_kit_works_on_a_database(tmp_path: Path) -> None:
         assert kit.finish(run) == 8
 
 
+def test_a_kit_may_have_a_database_of_its_own_which_goes_with_it() -> None:
+    with WorkflowTestKit("sqlite://") as kit, WorkflowTestKit("sqlite://") as other:
+        file = Path(kit.hold.store.url.removeprefix("sqlite:///"))
+        assert kit.finish(kit.start(workflow(name="own")(lambda: double(1)))) == 2
+        assert file.exists()
+        assert other.workflows.counts() == {}
+    assert not file.parent.exists()
+
+
 def test_bad_values_are_refused() -> None:
     with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
         WorkflowTestKit(workers=0)

@@ -14,7 +14,8 @@ from holdfast.testing.workflow_kit import Effect, WorkflowTestKit
 from holdfast.workflows.functions import WorkflowFunction
 
 _PLAIN: Final = {
-    "turns.claim": "claim", "settling._commit": "write down", "presence.show": "show up", "presence.leave": "leave",
+    "turns.claim": "claim", "settling._commit": "write down", "settling.write_within": "write down",
+    "presence.show": "show up", "presence.leave": "leave",
 }  # fmt: skip
 """What the points are called that every workflow goes through."""
 

@@ -3,8 +3,8 @@ points of what it does, then once for each crash before and after one of them, e
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import Final
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any, Final
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -19,9 +19,9 @@ _SEEN: Final = pytest.StashKey[Observation | None]()
 _KIT: Final = pytest.StashKey[WorkflowTestKit]()
 
 
-def kit_for(node: pytest.Item) -> Iterator[WorkflowTestKit]:
+def kit_for(node: pytest.Item, options: Mapping[str, Any]) -> Iterator[WorkflowTestKit]:
     """The kit of one run of a test."""
-    with WorkflowTestKit() as kit:
+    with WorkflowTestKit(**options) as kit:
         plan = node.stash.get(_PLAN, None)
         if plan is not None:
             kit.crash_at(plan[0].number, plan[1])

@@ -7,7 +7,7 @@ where it is used. That may be an old pytest, hence the old style of hook wrapper
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -96,8 +96,16 @@ def holdfast_disabled(_holdfast_unchanged: None) -> Iterator[Hub]:
 
 
 @pytest.fixture
-def holdfast_workflows(request: pytest.FixtureRequest, _holdfast_unchanged: None) -> Iterator[WorkflowTestKit]:
+def holdfast_workflows_options() -> dict[str, Any]:
+    """What the kit of `holdfast_workflows` is made with; a test file or a conftest may have another one."""
+    return {}
+
+
+@pytest.fixture
+def holdfast_workflows(
+    request: pytest.FixtureRequest, _holdfast_unchanged: None, holdfast_workflows_options: dict[str, Any]
+) -> Iterator[WorkflowTestKit]:
     """A WorkflowTestKit; with --holdfast-crash-matrix its workers crash at every point, one in each run of the test."""
     from holdfast.testing.matrix_plugin import kit_for
 
-    yield from kit_for(request.node)
+    yield from kit_for(request.node, holdfast_workflows_options)

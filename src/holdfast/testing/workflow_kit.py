@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.app import Holdfast
@@ -28,6 +30,7 @@ if TYPE_CHECKING:  # whoever has no transactional task does without SQLAlchemy
 BEAT_S: Final = 0.5
 TTL_S: Final = 3.0
 YEAR_S: Final = 366 * 86400.0
+OWN_FILE: Final = "sqlite://"
 _SIGNS_OF_LIFE: Final = (WORKER, SERVING)
 """Kinds whose times are those of workers, and no work."""
 
@@ -69,7 +72,8 @@ class WorkflowTestKit:
     Nothing happens by itself. `run_until_idle` does what is due, in this thread; `finish` also skips the time that a
     workflow waits for. Without a `seed` everything happens in the order in which it came; with one the order is
     shuffled, the same way for the same seed. `workers` take turns, each as a process of its own. `url` is
-    `memory://`, `sqlite:///…`, or a store on the same `clock`.
+    `memory://`, `sqlite://` for a database of its own, which goes with the kit, `sqlite:///…`, or a store on the same
+    `clock`.
     """
 
     def __init__(
@@ -84,6 +88,10 @@ class WorkflowTestKit:
         if workers < 1:
             raise ValueError(f"WorkflowTestKit.workers must be at least 1, got {workers!r}")
         self.clock = ManualClock() if clock is None else clock
+        self._folder: TemporaryDirectory[str] | None = None
+        if url == OWN_FILE:  # not in memory: the session of a transactional task is another connection
+            self._folder = TemporaryDirectory(prefix="holdfast-", ignore_cleanup_errors=True)
+            url = f"sqlite:///{Path(self._folder.name, 'kit.db').as_posix()}"
         store = open_store(url, clock=self.clock, kinds=ALL_KINDS) if isinstance(url, str) else url
         self.points = Failpoints(store)
         self.points.is_watched = False
@@ -187,6 +195,8 @@ class WorkflowTestKit:
             process.crew.close()
             process.worker.close()
         self.hold.close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def __enter__(self) -> WorkflowTestKit:
         return self
