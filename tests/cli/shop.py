@@ -130,6 +130,20 @@ def fulfilling() -> Holdfast:
     return hold
 
 
+def looking() -> Holdfast:
+    """The same shop, with a workflow whose body looks at its input."""
+    from holdfast.workflows.functions import workflow
+
+    hold = fulfilling()
+
+    @workflow
+    def charge_one(order: dict[str, Any]) -> Any:
+        return hold.workflows.tasks["charge"](order["id"])
+
+    hold.workflows.add(charge_one)
+    return hold
+
+
 def reporting() -> Holdfast:
     """The same shop, with reports that are written one at a time and have their figures from another workflow."""
     from holdfast.workflows.functions import task, workflow

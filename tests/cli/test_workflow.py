@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,6 +17,8 @@ from holdfast import TransientError, current_task, task, wait_signal, workflow
 from holdfast.app import Holdfast
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.root import root
+from holdfast.cli.workflow_rows import log_rows
+from holdfast.workflows.history import LogEntry
 from holdfast.workflows.messages import CancelWorkflow
 from holdfast.workflows.records import ITEM
 from tests.cli import conftest, shop
@@ -120,6 +123,24 @@ def test_times_in_a_log_are_told_in_few_digits(own: Holdfast, run: Run) -> None:
     work(own)
     assert "delay 259200, t" in run("log", later).stdout
     assert "delay 0.333, " in run("log", retried).stdout
+
+
+def test_a_log_tells_the_day_where_it_is_of_more_than_one() -> None:
+    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    first, later = LogEntry(1, noon, "one", None, {}), LogEntry(2, noon + timedelta(days=1), "two", None, {})
+    assert [row[1] for row in log_rows([first])] == ["12:00:00.000"]
+    assert [row[1] for row in log_rows([first, later])] == ["01-31 12:00:00", "02-01 12:00:00"]
+
+
+def test_an_input_that_the_body_cannot_take_is_told_as_that(own: Holdfast, run: Run) -> None:
+    env: dict[str, str | None] = {"HOLDFAST_APP": "tests.cli.shop:looking"}
+    no = ExitCode.FAILED
+    story = "workflow 'charge_one' does not take this input: KeyError: 'id'"
+    assert story in run("start", "charge_one", "--input", "[{}]", env=env, code=no).stderr
+    daily = ("--cron", "@daily", "--input", "[{}]")
+    assert story in run("schedule", "add", "s", "charge_one", *daily, env=env, code=no).stderr
+    given = '{"order": {"id": 7}, "idempotency_key": "k"}'
+    assert "--key KEY gives one" in run("start", "fulfil", "--input", given, env=env, code=ExitCode.USAGE).stderr
 
 
 def test_the_log_is_shown_and_how_it_stood_at_a_number_of_it(started: str, run: Run, answer: Any) -> None:
@@ -328,6 +349,17 @@ def test_dead_items_are_listed_and_shown(dead: str, run: Run, answer: Any) -> No
     assert "is no cursor" in run("dead", "list", "--after", "x", code=ExitCode.USAGE).stderr
 
 
+def test_who_has_more_dead_items_than_are_shown_is_told_so(own: Holdfast, run: Run, answer: Any) -> None:
+    for number in range(3):
+        own.workflows.queue.push(CancelWorkflow(execution_id="none", message_id=f"lost-{number}", max_attempts=1))
+    work(own)
+    page = answer("dead", "list", "--limit", "2")
+    told = run("dead", "list", "--limit", "2").stderr.strip()
+    assert (len(page["items"]), told) == (2, f"there are more, 3 in all: --after {page['next']}")
+    rest = answer("dead", "list", "--limit", "2", "--after", page["next"])
+    assert (len(rest["items"]), rest["next"]) == (1, None)
+
+
 def test_a_dead_item_is_replayed(dead: str, own: Holdfast, run: Run) -> None:
     assert run("dead", "replay", dead).stdout.strip() == f"replayed: {dead}"
     assert (own.workflows.dead.count(), own.workflows.queue.size()) == (0, 1)
@@ -342,7 +374,7 @@ def test_a_dead_item_is_discarded_after_a_yes(dead: str, own: Holdfast, run: Run
 
 
 def test_a_workflow_that_lacks_something_is_taken_up(started: str, own: Holdfast, run: Run, answer: Any) -> None:
-    assert "nothing is missing in 1 workflows" in run("recover").stderr
+    assert "nothing is missing; looked at 1 workflow under way" in run("recover").stderr
     own.store.sweep(ITEM, ())
     found = answer("recover")
     assert (found["looked_at"], [one["status"] for one in found["results"]]) == (1, ["recovered"])

@@ -107,6 +107,20 @@ def test_a_schedule_that_cannot_be_meant_says_what_is_wrong(
         assert error is None or answer["error"] == error
 
 
+def test_a_function_that_fails_on_the_input_of_a_schedule_is_no_fault_of_the_server(
+    shop: Shop, client: TestClient
+) -> None:
+    def broken(name: str) -> Any:
+        raise ValueError(f"{name} has password=hunter22")
+
+    shop.hold.workflows.add(broken)
+    answer = did(client, "schedules", {**NIGHTLY, "workflow": "broken"}, 422)
+    assert (answer["error"], answer["message"].partition(": ")[2]) == (
+        "bad_input",
+        "ValueError: moon has password=***",
+    )
+
+
 def test_without_its_program_a_server_makes_and_runs_none(tmp_path: Path, ask: Callable[..., TestClient]) -> None:
     with shop_on("memory", tmp_path) as shop:
         did(ask(shop.hold), "schedules", NIGHTLY)

@@ -7,13 +7,14 @@ from typing import Final
 
 import click
 
-from holdfast.cli.exits import Failed, NotFound
+from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import document, note, say
 from holdfast.cli.session import Session, pass_session, store_options
 from holdfast.cli.workflow_control import reason_option
 from holdfast.cli.workflow_rows import (
     arguments_of,
+    by_program,
     find_record,
     find_workflow,
     json_of,
@@ -26,6 +27,7 @@ from holdfast.errors import TaskError, WorkflowNotFoundError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.workflows.signals import APPROVAL
 
+KEY: Final = "idempotency_key"
 _name_option: Final = click.option(
     "--name", default=APPROVAL, show_default=True, metavar="NAME", help="The signal that the stage waits for."
 )
@@ -50,7 +52,9 @@ def start(session: Session, name: str, given: str, key: str | None, watches: boo
     """
     flows = workflows_with(session, name, "start a workflow")
     args, kwargs = arguments_of(given)
-    id = flows.start(name, *args, idempotency_key=key, **kwargs).id
+    if KEY in kwargs:
+        raise WrongUsage(f"no input of a workflow is called {KEY!r}; --key KEY gives one")
+    id = by_program(name, lambda: flows.start(name, *args, idempotency_key=key, **kwargs)).id
     if watches:
         note(f"workflow {id} is started")
         return follow(session, id, as_json=as_json)

@@ -32,25 +32,27 @@ def dead() -> None:
 @dead.command("list")
 @click.argument("workflow", required=False)
 @click.option("--after", metavar="CURSOR", help="Go on where a page ended.")
-@click.option("--limit", type=click.IntRange(1, 10_000), metavar="N", help="How many at most.")
+@click.option("--limit", type=click.IntRange(1, 9_999), default=100, show_default=True, metavar="N")
 @json_option
 @store_options
 @pass_session
-def list_dead(session: Session, workflow: str | None, after: str | None, limit: int | None, as_json: bool) -> None:
+def list_dead(session: Session, workflow: str | None, after: str | None, limit: int, as_json: bool) -> None:
     """List them, the last one first; of one WORKFLOW if it is given."""
     items = session.workflows.dead
     try:
-        found = items.list(workflow, after=after, limit=limit)
+        found = items.list(workflow, after=after, limit=limit + 1)
     except ValueError as error:
         raise WrongUsage(f"--after: {error}") from None
-    count = items.count(workflow)
+    shown, following = found[:limit], found[limit - 1].cursor if len(found) > limit else None
     if as_json:
-        cursor = found[-1].cursor if found else None
-        document({"count": count, "items": [dead_document(one) for one in found], "next": cursor})
-    elif not found:
+        count = items.count(workflow)
+        document({"count": count, "items": [dead_document(one) for one in shown], "next": following})
+    elif not shown:
         note("there are no dead items")
     else:
-        table(COLUMNS, [_row(one) for one in found])
+        table(COLUMNS, [_row(one) for one in shown])
+        if following is not None:
+            note(f"there are more, {items.count(workflow)} in all: --after {following}")
 
 
 @dead.command()

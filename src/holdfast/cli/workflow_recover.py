@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from holdfast.cli.confirm import counted
 from holdfast.cli.filters import json_option
 from holdfast.cli.output import Column, document, note, table
 from holdfast.cli.session import Session, pass_session, store_options
@@ -44,5 +45,5 @@ def recover(session: Session, id: str | None, hours: float | None, as_json: bool
     elif told:
         table(COLUMNS, [(one.workflow_id, one.status, one.message) for one in told])
     else:
-        note(f"nothing is missing in {len(results)} workflows that have not ended")
+        note(f"nothing is missing; looked at {counted(len(results), 'workflow')} under way")
     return 1 if any(one.status is RecoveryStatus.FAILED for one in told) else None

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import click
 
 from holdfast.cli.answers import moment
 from holdfast.cli.api import part
-from holdfast.cli.exits import NotFound, WrongUsage
+from holdfast.cli.exits import Failed, NotFound, WrongUsage
 from holdfast.cli.output import Column, shortened
 from holdfast.cli.session import Session
 from holdfast.cli.times import until
-from holdfast.errors import WorkflowNotFoundError
+from holdfast.core.redact import redact
+from holdfast.errors import HoldfastError, WorkflowNotFoundError
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.views.plain import iso, masked, plain
 from holdfast.views.workflows import Awaits, awaited, by_stage, ended_because, trouble_of
@@ -24,6 +27,8 @@ from holdfast.workflows.records import WorkflowRecord
 
 if TYPE_CHECKING:
     from holdfast.workflows.workflows import Workflows
+
+R = TypeVar("R")
 
 STAGES: Final = (
     Column("stage", gives=True), Column("status"), Column("took", right=True),
@@ -80,15 +85,33 @@ def workflows_with(session: Session, name: str, to_do: str) -> Workflows:
     return flows
 
 
-def log_row(entry: LogEntry) -> Sequence[Any]:
-    """An entry's line in a table: the status first, and no first attempts."""
+def by_program(name: str, act: Callable[[], R]) -> R:
+    """What comes of the program's own functions, which are given what somebody has typed. Raises Failed."""
+    try:
+        return act()
+    except (HoldfastError, click.ClickException):  # ours, or what a server has answered
+        raise
+    except Exception as error:
+        story = redact(f"{type(error).__name__}: {error}")
+        raise Failed(f"workflow {name!r} does not take this input: {story} (--debug shows where)") from error
+
+
+def log_rows(entries: Sequence[LogEntry]) -> list[Sequence[Any]]:
+    """Lines of a table; with the day, where they are of more than one."""
+    dated = len({one.at.astimezone(UTC).date() for one in entries}) > 1
+    return [log_row(one, dated=dated) for one in entries]
+
+
+def log_row(entry: LogEntry, *, dated: bool) -> Sequence[Any]:
+    """An entry's line: the status first, and no first attempts."""
     facts = masked(plain(dict(entry.facts)))
     told = {name: value for name, value in facts.items() if value not in (None, "", [])}
     said = [str(told.pop("status"))] if "status" in told else []
     if told.get("attempt") in (0, 1):
         del told["attempt"]
     said += [f"{name} {_word(value)}" for name, value in told.items()]
-    return entry.seq, iso(entry.at)[11:23], entry.type, entry.stage, ", ".join(said)
+    day, _, time = iso(entry.at).partition("T")
+    return entry.seq, f"{day[5:]} {time[:8]}" if dated else time[:12], entry.type, entry.stage, ", ".join(said)
 
 
 def _word(value: Any) -> str:

@@ -15,7 +15,7 @@ from holdfast.cli.output import Column, document, facts, heading, note, say, tab
 from holdfast.cli.revealing import reveal_schedule
 from holdfast.cli.session import InOrder, Session, pass_session, store_options
 from holdfast.cli.times import stamp, until
-from holdfast.cli.workflow_rows import LOG, json_of, log_row, workflows_with
+from holdfast.cli.workflow_rows import LOG, by_program, json_of, log_rows, workflows_with
 from holdfast.errors import ConfigurationError, TaskError, WorkflowDefinitionError, WorkflowNotFoundError
 from holdfast.views.plain import masked, plain
 from holdfast.views.workflows import entry_document, schedule_document
@@ -62,8 +62,9 @@ def add(session: Session, /, name: str, workflow: str, given: str, as_json: bool
     Needs --app, or a server that has the program, which has made the workflow known with `hold.workflows.add`.
     """
     flows = workflows_with(session, workflow, "schedule a workflow")
+    input = json_of("--input", given)
     try:
-        made = flows.schedules.add(name, workflow, json_of("--input", given), by=by or "anonymous", **options)
+        made = by_program(workflow, lambda: flows.schedules.add(name, workflow, input, by=by or "anonymous", **options))
     except (ConfigurationError, WorkflowDefinitionError) as error:
         raise WrongUsage(str(error)) from None
     _tell(made, as_json)
@@ -106,7 +107,7 @@ def show(session: Session, name: str, as_json: bool) -> None:
         ("last tick", stamp(found.last_tick)), ("last run", found.last_run), ("input", masked(given)),
     ])  # fmt: skip
     heading("lately")
-    table(LOG, [log_row(one) for one in entries])
+    table(LOG, log_rows(entries))
 
 
 @schedule.command("next")

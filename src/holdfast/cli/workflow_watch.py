@@ -88,7 +88,7 @@ def _entries(session: Session, id: str) -> Iterator[LogEntry]:
 
 
 def _line(entry: LogEntry) -> str:
-    return "  ".join(str(cell) for cell in log_row(entry) if cell not in (None, ""))
+    return "  ".join(str(cell) for cell in log_row(entry, dated=True) if cell not in (None, ""))
 
 
 def _live(session: Session, id: str, console: Console) -> None:

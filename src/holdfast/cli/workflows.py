@@ -26,7 +26,7 @@ from holdfast.cli.workflow_rows import (
     find_workflow,
     line_told,
     lines_of,
-    log_row,
+    log_rows,
     stage_note,
     stage_row,
     stage_took,
@@ -179,7 +179,7 @@ def log(session: Session, id: str, after: int, limit: int, as_json: bool) -> Non
     if as_json:
         document({"items": [entry_document(one) for one in found]})
     elif found:
-        table(LOG, [log_row(one) for one in found])
+        table(LOG, log_rows(found))
         if session.workflows.log(id, after=found[-1].seq, limit=1):
             note(f"there are more: --after {found[-1].seq}")
     else:

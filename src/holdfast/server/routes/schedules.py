@@ -10,7 +10,8 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 
 from holdfast.access.rights import REVEAL
-from holdfast.errors import ConfigurationError, WorkflowDefinitionError, WorkflowNotFoundError
+from holdfast.core.redact import redact
+from holdfast.errors import ConfigurationError, HoldfastError, WorkflowDefinitionError, WorkflowNotFoundError
 from holdfast.server.problems import invalid, not_found
 from holdfast.server.routes.workflow_shapes import LogItem
 from holdfast.server.routes.workflows import need_program, unknown_name
@@ -97,9 +98,11 @@ def add(asked: Asking, body: ScheduleRequest, request: Request) -> Any:
         made = flows.schedules.add(body.name, body.workflow, body.input, by=asked.by, **options)
     except (ConfigurationError, WorkflowDefinitionError) as error:
         raise invalid("bad_schedule", str(error)) from None
-    except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
-        # A function that makes a workflow is tried with the input.
-        raise invalid("bad_input", f"the workflow does not take this input: {error}") from error
+    except HoldfastError:
+        raise
+    except Exception as error:  # the function that makes the workflow is tried with the input
+        story = redact(f"the workflow does not take this input: {type(error).__name__}: {error}")
+        raise invalid("bad_input", story) from error
     return _shown(asked, made)
 
 
