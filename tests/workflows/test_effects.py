@@ -37,6 +37,7 @@ from holdfast.testing import ManualClock
 from holdfast.workflows.error_document import error_document, error_of
 from holdfast.workflows.faults import Faults
 from holdfast.workflows.records import ITEM
+from holdfast.workflows.tasks.sub_workflow import SubWorkflowTask
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
 
@@ -352,6 +353,14 @@ def test_a_step_that_starts_a_workflow_says_so_and_promises_nothing_for_it(flows
     assert told.steps[0].label == "another workflow"
     assert told.steps[0].words.startswith("is started exactly once;")
     assert flows.describe(inner).effect is Effect.PURE
+
+
+def test_the_built_in_task_that_starts_a_workflow_is_told_as_that_whatever_it_is_called(flows: Workflows) -> None:
+    flows.registry.register("sub_workflow", SubWorkflowTask())
+    tasks = [TaskExecution.create("begin the other", "sub_workflow")]
+    one = StageExecution.create("sub_workflow", "a", "a", tasks=tasks, context={"workflow": "other"})
+    (step,) = flows.describe(Workflow.create("shop", "above", [one])).steps
+    assert (step.task, step.label) == ("begin the other", "another workflow")
 
 
 @pytest.mark.parametrize("made_as", ["function", "model"])

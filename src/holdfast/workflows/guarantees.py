@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.workflows.children import CHILD
 from holdfast.workflows.effects import Effect, effect_named, weakest
 from holdfast.workflows.functions import WORKFLOW_TYPE
 from holdfast.workflows.plan import Blueprint, StageExtras
@@ -19,7 +20,7 @@ _STEP: Final[Mapping[Effect | None, str]] = {
     None: "says nothing of its effect, so: at least once; again if its worker dies while it runs, or after a failure "
     "that is tried again",
 }
-_CALLED: Final = "another workflow"
+CALLED: Final = "another workflow"
 _STARTED: Final = "is started exactly once; what it guarantees is told of that one, and is not known here"
 _WHOLE: Final[Mapping[Effect, str]] = {
     Effect.PURE: "nothing outside is changed",
@@ -36,19 +37,17 @@ class StepGuarantee:
     stage: str
     task: str
     effect: Effect | None
+    starts_workflow: bool = False
+    """Whether it has another workflow started, which has guarantees of its own."""
 
     @property
     def label(self) -> str:
         """What kind of step it is, in a word or two."""
-        return _CALLED if self._is_workflow else self.effect or "undeclared"
+        return CALLED if self.starts_workflow else self.effect or "undeclared"
 
     @property
     def words(self) -> str:
-        return _STARTED if self._is_workflow else _STEP[self.effect]
-
-    @property
-    def _is_workflow(self) -> bool:
-        return self.task.startswith(WORKFLOW_TYPE)
+        return _STARTED if self.starts_workflow else _STEP[self.effect]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +95,17 @@ class WorkflowGuarantees:
 def guarantees_of(blueprint: Blueprint) -> WorkflowGuarantees:
     """What a definition guarantees."""
     steps = [
-        StepGuarantee(ref, task["name"] or task["type"], _effect(task, blueprint.extras[ref]))
+        StepGuarantee(
+            ref, task["name"] or task["type"], _effect(task, blueprint.extras[ref]), _starts_workflow(task["type"])
+        )
         for ref in blueprint.plan.stages
         for task in blueprint.extras[ref].tasks
     ]
     return WorkflowGuarantees(blueprint.name, tuple(steps), blueprint.dead_letter)
+
+
+def _starts_workflow(type: str) -> bool:
+    return type == CHILD or type.startswith(WORKFLOW_TYPE)
 
 
 def _effect(task: Mapping[str, Any], extras: StageExtras) -> Effect | None:

@@ -16,7 +16,7 @@ from holdfast.cli.exits import NotFound, WrongUsage
 from holdfast.errors import WorkflowNotFoundError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.workflows.effects import Effect
-from holdfast.workflows.guarantees import StepGuarantee, WorkflowGuarantees
+from holdfast.workflows.guarantees import CALLED, StepGuarantee, WorkflowGuarantees
 from holdfast.workflows.history import LogEntry, PastStage, PastState
 from holdfast.workflows.ids import is_reached
 from holdfast.workflows.model import Workflow
@@ -203,4 +203,5 @@ def _stage(document: dict[str, Any]) -> StageExecution:
 
 def _step(document: dict[str, Any]) -> StepGuarantee:
     effect = document["effect"]
-    return StepGuarantee(document["stage"], document["task"], None if effect is None else Effect(effect))
+    starts = document["label"] == CALLED
+    return StepGuarantee(document["stage"], document["task"], None if effect is None else Effect(effect), starts)
