@@ -382,6 +382,15 @@ def test_a_time_that_comes_twice_ticks_once() -> None:
     assert found == ["24 02:30 +0200", "25 02:30 +0200", "26 02:30 +0100"]
 
 
+def test_what_has_a_star_for_its_minutes_goes_by_the_clock_on_the_wall() -> None:
+    spring, autumn = datetime(2026, 3, 28, 12, tzinfo=BERLIN), datetime(2026, 10, 24, 12, tzinfo=BERLIN)
+    assert ticks("*/30 2 * * *", spring, 2) == ["30 02:00 +0200", "30 02:30 +0200"]
+    both = ["25 02:00 +0200", "25 02:30 +0200", "25 02:00 +0100", "25 02:30 +0100", "26 02:00 +0100"]
+    assert ticks("*/30 2 * * *", autumn, 5) == both
+    assert ticks("0,30 2 * * *", spring, 2) == ["29 03:00 +0200", "30 02:00 +0200"]
+    assert ticks("0,30 2 * * *", autumn, 3) == ["25 02:00 +0200", "25 02:30 +0200", "26 02:00 +0100"]
+
+
 def test_what_ticks_every_hour_goes_on_ticking_while_clocks_are_changed() -> None:
     found = ticks("0 * * * *", datetime(2026, 10, 25, 1, 30, tzinfo=BERLIN), 3)
     assert found == ["25 02:00 +0200", "25 02:00 +0100", "25 03:00 +0100"]

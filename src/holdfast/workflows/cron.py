@@ -1,8 +1,9 @@
 """When a cron expression ticks, in a time zone.
 
-At a fixed hour a day has one tick, also when clocks are changed: what would fall into the hour that is left out comes
-right after it, and of an hour that comes twice the first one counts. What ticks every hour, or more often, goes on
-ticking as time passes.
+At a fixed time a day has one tick, also when clocks are changed: what would fall into the hour that is left out comes
+right after it, and of an hour that comes twice the first one counts. What has a `*` for its minute or hour ticks
+whenever the clock on the wall says so, as with cron: not at all in an hour that is left out, and in both of one that
+comes twice.
 """
 
 from __future__ import annotations
