@@ -265,6 +265,53 @@ def test_a_retry_after_the_failed_workflow_was_retried_by_hand_takes_its_result(
     assert run.result(0) == "booked"
 
 
+def test_a_retry_starts_a_new_workflow_in_place_of_one_that_was_cancelled(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    run = flows.start(patient, {})
+    worker.run_once()
+    flows.cancel(only_child(flows, run.id))
+    worker.run_once()
+    assert run.status is S.TERMINAL
+    flows.retry(run.id)
+    worker.run_once()
+    newest, old = flows.find(parent=run.id)
+    assert (newest.status, old.status) == (S.RUNNING, S.CANCELED)
+    flows.signal(newest.id, "approved", "yes")
+    worker.run_once()
+    assert run.result(0) == "yes"
+
+
+def test_a_retry_of_what_failed_elsewhere_starts_a_new_workflow_for_a_stage_that_was_cut_off(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    down = {"bank": True}
+
+    @task
+    def book(paid: Any) -> str:
+        if down["bank"]:
+            raise ValueError("the bank is down")
+        return "booked"
+
+    @workflow
+    def both(order: Any) -> Any:
+        return [approve(order), book(wait_signal("paid"))]
+
+    run = flows.start(both, {})
+    worker.run_once()
+    flows.signal(run.id, "paid")
+    worker.run_once()
+    assert flows.stages(run.id)["approve"] is S.CANCELED
+    down["bank"] = False
+    flows.retry(run.id)
+    worker.run_once()
+    newest, old = flows.find(parent=run.id)
+    assert (newest.status, old.status) == (S.RUNNING, S.CANCELED)
+    flows.signal(newest.id, "approved", "yes")
+    worker.run_once()
+    assert run.result(0) == ["yes", "booked"]
+
+
 def test_a_workflow_that_starts_itself_without_end_is_stopped(flows: Workflows, worker: WorkflowWorker) -> None:
     @task
     def again(number: int) -> Any:

@@ -155,7 +155,7 @@ class Call:
         """The answer; a workflow that is asked for is made ready, where the time and errors of tasks are counted."""
         if not isinstance(value, SubWorkflow):
             return value
-        return offspring(value, self._place.child(value), self._run.record, self.item.ref, self.idempotency_key)
+        return offspring(value, self._place.child(value), self._run.record, self.item)
 
     def cut(self, reason: str, *, abandon: bool = False) -> None:
         """Ask it to stop, if it has begun and has not ended."""

@@ -16,7 +16,7 @@ from holdfast.store.port import Store
 from holdfast.workflows.beginning import Wanted
 from holdfast.workflows.binding import resolve
 from holdfast.workflows.plan import Blueprint
-from holdfast.workflows.records import STAGE, WORKFLOW, StageRecord, WorkflowRecord
+from holdfast.workflows.records import STAGE, WORKFLOW, ItemRecord, StageRecord, WorkflowRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints
 from holdfast.workflows.sub_workflow import SubWorkflow as SubWorkflow
@@ -38,8 +38,9 @@ class Offspring(NamedTuple):
     wait: Wait
 
 
-def offspring(request: SubWorkflow, wanted: Wanted, parent: WorkflowRecord, ref: str, key: str) -> Offspring:
+def offspring(request: SubWorkflow, wanted: Wanted, parent: WorkflowRecord, item: ItemRecord) -> Offspring:
     """The workflow that a stage asks for, as one below its own. Raises WorkflowDefinitionError."""
+    ref = item.ref
     if request.timeout is not None:
         check_seconds("SubWorkflow.timeout", request.timeout, "leave it out for no limit")
     depth = from_json(parent.about).get(DEPTH, 0) + 1
@@ -49,7 +50,8 @@ def offspring(request: SubWorkflow, wanted: Wanted, parent: WorkflowRecord, ref:
     about = {**from_json(wanted.about), STAGE_OF: ref, DEPTH: depth}
     child = replace(
         wanted,
-        key=f"child:{key}",
+        # Not the key of the task: a retry keeps that, and the workflow that has it already was cancelled or has ended.
+        key=f"child:{parent.id}.{ref}.{item.incarnation}.{item.at}",
         parent=parent.id,
         about=to_json(about),
         application=wanted.application or parent.application,
