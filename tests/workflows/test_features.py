@@ -301,6 +301,29 @@ def test_enough_instances_end_a_stage_and_the_rest_is_cancelled_if_asked(
     worker.run_once()
     assert (run.status, journal.ran.count("m"), journal.ran[-1]) == (S.SUCCEEDED, 3, "z")
     assert store.page(ITEM, equal(workflow=run.id)) == []
+def test_a_part_of_a_part_and_the_instances_of_a_part_see_what_the_stage_sees(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    seen: list[tuple[str, Any]] = []
+
+    def looks(stage: StageExecution) -> TaskResult:
+        seen.append((stage.ref_id, stage.context.get("boxes")))
+        return TaskResult.success()
+
+    flows.registry.register("looks", looks)
+    whole = stage("whole", "a")
+    before = {"synthetic_stage_owner": SyntheticStageOwner.STAGE_BEFORE}
+    each = stage("each", mi_config=MultiInstanceConfig(count=1), parent_stage_id=whole.id, **before)
+    deep = stage("deep", parent_stage_id=each.id, **before)
+    for one in (each, deep):
+        one.tasks[0].implementing_class = "looks"
+    journal.answers["a"] = [TaskResult.success({"boxes": ["x"]})]
+    run = start(flows, stage("a"), whole, each, deep)
+    worker.run_once()
+    assert run.status is S.SUCCEEDED
+    assert seen == [("deep", ["x"]), ("each", ["x"])]
+
+
     ends = [one.status for one in store.page(STAGE, equal(workflow=run.id)) if "#" in one.ref]
     assert sorted(ends) == ["CANCELED", "SUCCEEDED", "SUCCEEDED"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import TaskError
 from holdfast.machine.graph import SkipCause
 from holdfast.machine.instances import check_number, names_of
-from holdfast.machine.run import Missing, StageState
+from holdfast.machine.run import Missing, StagePlan, StageState
 from holdfast.workflows.expressions import Expression
 from holdfast.workflows.merging import merge_ancestors
 from holdfast.workflows.plan import Blueprint
@@ -67,8 +67,9 @@ class DataJudge:
         """What a stage sees: the workflow's context, and what the stages before it have left."""
         plan = self._blueprint.plan.stages
         requisites = {ref: one.before for ref, one in plan.items()}
-        if stage.plan.parent is not None:  # a part of a stage sees what the stage sees
-            requisites[stage.plan.ref] = (*stage.plan.before, *plan[stage.plan.parent].before)
+        requisites[stage.plan.ref] = stage.plan.before
+        for whole in self._wholes(stage):  # a part of a stage sees what the stage sees
+            requisites[stage.plan.ref] += whole.before
         before = _ancestors(stage.plan.ref, requisites)
         outputs = {ref: self._left(ref) for ref in before}
         reducers = self._reducers(stage, before)
@@ -78,9 +79,17 @@ class DataJudge:
     def _reducers(self, stage: StageState, before: Sequence[str]) -> dict[str, Mapping[str, str]]:
         extras, own = self._blueprint.extras, stage.plan.ref
         found = {ref: extras[ref].reducers for ref in (*before, own)}
-        if stage.plan.parent is not None:
-            found[own] = {**extras[stage.plan.parent].reducers, **found[own]}
+        for whole in self._wholes(stage):
+            found[own] = {**extras[whole.ref].reducers, **found[own]}
         return found
+
+    def _wholes(self, stage: StageState) -> Iterator[StagePlan]:
+        """The stage that it is a part of, the one that this is a part of, and so on."""
+        parent = stage.plan.parent
+        while parent is not None:
+            whole = self._blueprint.plan.stages[parent]
+            yield whole
+            parent = whole.parent
 
     def _left(self, ref: str) -> dict[str, Any]:
         """What a stage has left; of one with instances also what each of them has, as `<ref>_instances`."""
