@@ -218,6 +218,8 @@ def test_the_first_event_decides_a_deferred_choice(
         lambda: [stage("a", milestone_ref_id="b"), stage("b", milestone_ref_id="a")],
         lambda: _whole_and_part({"mutex_key": "k"}, {"mutex_key": "k"}),
         lambda: _whole_and_part({}, {"milestone_ref_id": "whole"}),
+        lambda: _part_for_another(SyntheticStageOwner.STAGE_AFTER),
+        lambda: _part_for_another(SyntheticStageOwner.STAGE_ON_FAILURE),
         lambda: _nested("k", None, "k"),
         lambda: [*_whole_and_part({"mutex_key": "k"}, {"milestone_ref_id": "b"}), stage("b", mutex_key="k")],
         lambda: [*_nested("k", "m"), *_nested("m", "k", first="other")],
@@ -235,6 +237,12 @@ def test_stages_that_would_wait_for_each_other_are_refused(flows: Workflows, jou
 def _whole_and_part(whole: Any, part: Any) -> Any:
     one = stage("whole", **whole)
     return [one, stage("part", parent_stage_id=one.id, synthetic_stage_owner=SyntheticStageOwner.STAGE_BEFORE, **part)]
+
+
+def _part_for_another(owner: SyntheticStageOwner) -> list[StageExecution]:
+    """A part that waits for one whose turn comes when it has ended itself."""
+    whole, first = _whole_and_part({}, {"milestone_ref_id": "last"})
+    return [whole, first, stage("last", parent_stage_id=whole.id, synthetic_stage_owner=owner)]
 
 
 def _hurried(key: str, **part: Any) -> list[StageExecution]:
@@ -293,14 +301,6 @@ def test_a_stage_runs_once_for_each_item_of_a_list_and_the_next_one_sees_what_ea
     assert seen == [{"shipped": box, "number": number} for number, box in enumerate("xyz")]
 
 
-def test_enough_instances_end_a_stage_and_the_rest_is_cancelled_if_asked(
-    flows: Workflows, worker: WorkflowWorker, journal: Journal, store: Store
-) -> None:
-    journal.answers["m"] = [TaskResult.success(), TaskResult.success(), TaskResult.wait_signal("never")]
-    run = start(flows, several("m", count=3, join_threshold=2, cancel_remaining=True), stage("z", "m"))
-    worker.run_once()
-    assert (run.status, journal.ran.count("m"), journal.ran[-1]) == (S.SUCCEEDED, 3, "z")
-    assert store.page(ITEM, equal(workflow=run.id)) == []
 def test_a_part_of_a_part_and_the_instances_of_a_part_see_what_the_stage_sees(
     flows: Workflows, worker: WorkflowWorker, journal: Journal
 ) -> None:
@@ -324,6 +324,14 @@ def test_a_part_of_a_part_and_the_instances_of_a_part_see_what_the_stage_sees(
     assert seen == [("deep", ["x"]), ("each", ["x"])]
 
 
+def test_enough_instances_end_a_stage_and_the_rest_is_cancelled_if_asked(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, store: Store
+) -> None:
+    journal.answers["m"] = [TaskResult.success(), TaskResult.success(), TaskResult.wait_signal("never")]
+    run = start(flows, several("m", count=3, join_threshold=2, cancel_remaining=True), stage("z", "m"))
+    worker.run_once()
+    assert (run.status, journal.ran.count("m"), journal.ran[-1]) == (S.SUCCEEDED, 3, "z")
+    assert store.page(ITEM, equal(workflow=run.id)) == []
     ends = [one.status for one in store.page(STAGE, equal(workflow=run.id)) if "#" in one.ref]
     assert sorted(ends) == ["CANCELED", "SUCCEEDED", "SUCCEEDED"]
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
 
 from holdfast.errors import WorkflowDefinitionError
 from holdfast.machine.graph import JoinType, check_graph
 from holdfast.workflows.model import Workflow
+from holdfast.workflows.owner import SyntheticStageOwner
 from holdfast.workflows.stage import StageExecution
 
 Needs = Mapping[str, set[str]]
+_EARLIER: Final[Mapping[SyntheticStageOwner | None, Collection[SyntheticStageOwner]]] = {
+    SyntheticStageOwner.STAGE_AFTER: (SyntheticStageOwner.STAGE_BEFORE,),
+    SyntheticStageOwner.STAGE_ON_FAILURE: (SyntheticStageOwner.STAGE_BEFORE, SyntheticStageOwner.STAGE_AFTER),
+}
 
 
 def check_waits(workflow: Workflow) -> None:
@@ -20,6 +26,7 @@ def check_waits(workflow: Workflow) -> None:
     needs = {ref: set(stage.requisite_stage_ref_ids) for ref, stage in stages.items()}
     ended = {ref: _surely_ended(stage) for ref, stage in stages.items()}
     for ref, stage in stages.items():
+        needs[ref] |= _parts_before(stage, workflow.stages)
         if stage.milestone_ref_id is not None:
             needs[ref].add(stage.milestone_ref_id)
         if stage.parent_stage_id is not None:
@@ -49,6 +56,16 @@ def _wholes(
         seen.add(stage.parent_stage_id)
         stage = stages[refs[stage.parent_stage_id]]
         yield stage
+
+
+def _parts_before(stage: StageExecution, stages: Iterable[StageExecution]) -> set[str]:
+    """The other parts of its stage that have ended when it begins, as a part of it."""
+    earlier = _EARLIER.get(stage.synthetic_stage_owner, ())
+    return {
+        one.ref_id
+        for one in (stages if earlier else ())
+        if one.parent_stage_id == stage.parent_stage_id and one.synthetic_stage_owner in earlier
+    }
 
 
 def _surely_ended(stage: StageExecution) -> set[str]:
