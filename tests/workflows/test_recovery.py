@@ -131,6 +131,58 @@ def test_the_work_of_the_dead_is_freed_first(
     run = start(flows, stage("a"))
     [item] = store.page(ITEM)
     store.commit([
+def test_a_stage_whose_part_was_stopped_is_stopped(flows: Workflows, store: Store, journal: Journal) -> None:
+    whole = stage("a")
+    part = stage("first", parent_stage_id=whole.id, synthetic_stage_owner=SyntheticStageOwner.STAGE_BEFORE)
+    run = start(flows, whole, part)
+    [first] = [one for one in store.page(STAGE) if one.ref == "first"]
+    store.commit([Swap(STAGE, first, evolve(first, status="STOPPED"))])
+    lose_items(store, run.id)
+    assert recovered(flows) == {run.id: R.RECOVERED}
+    assert flows.stages(run.id)["a"] is S.STOPPED
+
+
+def test_a_merge_that_waits_for_another_one_before_it_is_not_over(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    journal.answers["b"] = [TaskResult.wait_signal("go")]
+    merge = stage("m", "a", "b", join_type=JoinType.MULTI_MERGE)
+    run = start(flows, stage("a"), stage("b"), merge, stage("c", "m"))
+    worker.run_once()
+    assert recovered(flows) == {run.id: R.SKIPPED}
+    flows.signal(run.id, "go")
+    worker.run_once()
+    assert (run.status, journal.ran[-3:]) == (S.SUCCEEDED, ["b", "m", "c"])
+
+
+def test_the_end_of_a_workflow_below_that_is_on_its_way_is_not_missing(
+    flows: Workflows, store: Store, worker: WorkflowWorker, clock: ManualClock, journal: Journal
+) -> None:
+    @workflow
+    def below() -> Any:
+        return wait_signal("go")
+
+    flows.add(below)
+    flows.registry.register("sub_workflow", builtin_tasks()["sub_workflow"])
+    journal.answers["a"] = [TaskResult.sleep(100.0)]
+    above = stage("a", context={"workflow": "below", "timeout": 50.0})
+    above.tasks = [TaskExecution.create(one, one) for one in ("sub_workflow", "noted")]
+    above.place_tasks()
+    run = start(flows, above)
+    worker.run_once()
+    [child] = flows.find(parent=run.id)
+    flows.signal(child.id, "go")  # its end is stored, and nobody has taken note of it
+    assert [item.kind for item in store.page(ITEM)] == ["child"]
+    assert recovered(flows) == {run.id: R.SKIPPED}
+    worker.run_once()
+    clock.advance(60)
+    worker.run_once()
+    assert run.status is S.RUNNING  # it sleeps
+    clock.advance(60)
+    worker.run_once()
+    assert (run.status, store.page(ITEM)) == (S.SUCCEEDED, [])
+
+
         Insert(WORKER, WorkerRecord("dead", 1, store.now() - 1, "elsewhere", "1 1", "{}")),
         Swap(ITEM, item, evolve(item, owner="dead", due_at=None)),
     ])  # fmt: skip

@@ -12,6 +12,7 @@ from holdfast.store.port import Change, Store
 from holdfast.store.query import Condition, among, equal
 from holdfast.workflows.burial import is_item
 from holdfast.workflows.control import settled
+from holdfast.workflows.following import JOIN
 from holdfast.workflows.items import items_of
 from holdfast.workflows.lines import waits_in_line
 from holdfast.workflows.records import MESSAGE
@@ -25,7 +26,7 @@ def mend(store: Store, run: Run, step: Advance) -> tuple[list[str], list[Change]
     if run.state.status.is_complete or run.state.status is WorkflowStatus.BUFFERED:
         return [], []
     run.read(store, run.blueprint.plan.stages)
-    held = {item.ref for item in items_of(store, run, (among("kind", ("run", "wait", "start")),))}
+    held = {item.ref for item in items_of(store, run, (among("kind", ("run", "wait", "start", JOIN)),))}
     held |= _dead(store, run)
     if run.state.status is WorkflowStatus.NOT_STARTED and waits_in_line(store, run, step):
         found = ["it had not begun, and waits in line"]
