@@ -314,6 +314,36 @@ def test_a_jump_back_runs_the_parts_of_a_stage_again() -> None:
     assert engine.stages["a-first"].incarnation == 2
 
 
+def test_a_jump_leads_on_also_where_the_split_chooses_another_branch() -> None:
+    class First:
+        def branches(self, stage: StageState) -> list[str]:
+            return ["b"]
+
+        def skips(self, stage: StageState) -> None:
+            return None
+
+        def instances(self, stage: StageState) -> list[Any]:
+            return stage.context["items"]
+
+    fields = {"a": {"split": SplitType.OR}, "c": {"instances": Instances()}}
+    plan = plan_of({"a": (), "b": ("a",), "c": ("a",)}, **fields)
+    engine = Engine(plan._replace(stages=Stages(plan.stages)))
+    engine.start()
+    step = Advance(engine.plan, engine.run, engine.stages, 1, First())
+    jump(step, "a", "c", {"items": [1, 2]}, {})
+    assert engine.stages["b"].status is S.RUNNING
+    assert names_of(engine.stages["c"]) == ["c#1.0", "c#1.1"]
+
+
+def test_a_jump_leaves_out_a_stage_that_nobody_wants() -> None:
+    engine = Engine(plan_of({"a": (), "b": ("a",), "c": ("b",), "d": ("c",)}))
+    engine.start()
+    engine.step(lambda step: skip_by_hand(step, step.stage("c"), "ann"))
+    engine.step(lambda step: jump(step, "a", "c", {}, {}))
+    assert engine.stages["c"].skip_cause == SkipCause.MANUAL
+    assert engine.stages["d"].status is S.RUNNING
+
+
 def test_cancelling_a_workflow_does_not_make_it_fail_by_way_of_a_part() -> None:
     part = {"parent": "a", "owner": Owner.STAGE_BEFORE}
     engine = Engine(plan_of({"a": (), "0-first": ()}, **{"0-first": part}))

@@ -58,15 +58,19 @@ def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outpu
     if way.back:
         begin_anew(step, way.reset)
     else:
+        step.goal = target
         passed = [one for one in way.skipped if step.stage(one).status is S.NOT_STARTED]
         for one in passed:
             _pass_over(step, step.touch(one))
         _finish_early(step, stage)
         for one in passed:
             ends.tell(step, step.stage(one))
+        step.goal = None
     goal = step.touch(target)
     goal.context.update(context)
-    if goal.status in (S.NOT_STARTED, S.BUFFERED):
+    if goal.status is S.NOT_STARTED and not way.back:
+        step.admit(goal, at_will=True)
+    elif goal.status in (S.NOT_STARTED, S.BUFFERED):
         gates.enter(step, goal, at_will=True)
     for one in way.reset:
         step.consider(step.stage(one))  # nobody tells a stage whose way here was kept

@@ -101,6 +101,8 @@ class Advance:
         """The stages whose workflow has ended by itself."""
         self.revived: list[str] = []
         """The workflows of stages that have failed and are to go on."""
+        self.goal: str | None = None
+        """The stage that a jump leads to, while its source ends: it starts whatever that means to it."""
         self.announced: dict[str, StageState] = {}
         """The stages whose new status may matter to those that wait to start."""
         self._stages = stages
@@ -277,26 +279,30 @@ class Advance:
 
     def consider(self, stage: StageState) -> None:
         """Start, skip or prune a stage, if what is before it says so."""
-        if stage.status is not S.NOT_STARTED:
-            return
         plan = stage.plan
+        if stage.status is not S.NOT_STARTED or plan.ref == self.goal:
+            return
         phase, reason = phase_of(plan.join, plan.threshold, stage.edges, stage.fired)
         if phase is PHASE.READY and self.cancels:
             self.cancel_stage(plan.ref)  # nothing begins in a workflow that is being cancelled
         elif phase is PHASE.READY:
-            try:
-                cause = SKIP.MANUAL if stage.unwanted else self.judge.skips(stage)
-            except PermanentError as error:
-                self.begin(stage, fails=str(error))
-                return
-            if cause is None:
-                gates.enter(self, stage)
-            else:
-                self.skip(stage, cause, "it is not wanted")
+            self.admit(stage)
         elif phase is PHASE.SKIP:
             self.skip(stage, SKIP.UPSTREAM_FAILED, reason)
         elif phase is PHASE.PRUNE:
             self.skip(stage, SKIP.PRUNED, reason)
+
+    def admit(self, stage: StageState, *, at_will: bool = False) -> None:
+        """Start a stage whose turn it is, or skip it if nobody wants it. `at_will`: at whatever time."""
+        try:
+            cause = SKIP.MANUAL if stage.unwanted else self.judge.skips(stage)
+        except PermanentError as error:
+            self.begin(stage, fails=str(error))
+            return
+        if cause is None:
+            gates.enter(self, stage, at_will=at_will)
+        else:
+            self.skip(stage, cause, "it is not wanted")
 
     def begin(self, stage: StageState, fails: str | None = None) -> None:
         """Start a stage: what belongs before it, or its first task. `fails`: why it ends at once, since nobody can say
