@@ -12,13 +12,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidStateTransitionError, TaskError
-from holdfast.machine.computed_status import workflow_status
+from holdfast.machine.computed_status import stage_status, workflow_status
 from holdfast.machine.gates import UNDER_WAY, skip_by_hand
-from holdfast.machine.graph import JoinType, SkipCause, SplitType, downstream
+from holdfast.machine.graph import Edges, JoinType, SkipCause, SplitType, downstream
 from holdfast.machine.instances import Stages, names_of
 from holdfast.machine.jump import jump
 from holdfast.machine.restart import failed, restart
-from holdfast.machine.run import Advance, Instances, Owner, Plan, RunState, StagePlan, StageState, TaskPlan, Wait, Work
+from holdfast.machine.run import (
+    Advance,
+    Instances,
+    Owner,
+    Part,
+    Plan,
+    RunState,
+    StagePlan,
+    StageState,
+    TaskPlan,
+    Wait,
+    Work,
+)
 from holdfast.machine.workflow import ACTIVE, COMPLETE, WorkflowStatus
 
 S = WorkflowStatus
@@ -312,6 +324,113 @@ def test_a_jump_back_runs_the_parts_of_a_stage_again() -> None:
     engine.drain(answer)
     assert engine.run.status is S.SUCCEEDED
     assert engine.stages["a-first"].incarnation == 2
+
+
+def parts_of(parent: str, **owners: Owner) -> dict[str, dict[str, Any]]:
+    return {ref: {"parent": parent, "owner": owner} for ref, owner in owners.items()}
+
+
+def test_what_is_there_for_a_failure_runs_when_the_first_of_several_parts_fails() -> None:
+    parts = parts_of("a", p=Owner.STAGE_BEFORE, q=Owner.STAGE_BEFORE, f=Owner.STAGE_ON_FAILURE)
+    engine = Engine(plan_of({"a": (), "p": (), "q": ("p",), "f": ()}, **parts))
+    engine.start()
+    engine.drain(failing("p"))
+    assert engine.statuses() == {"a": S.TERMINAL, "p": S.TERMINAL, "q": S.SKIPPED, "f": S.SUCCEEDED}
+    assert engine.run.reason == "no"
+
+
+def test_a_stage_waits_for_all_its_parts_when_some_begin_anew() -> None:
+    parts = parts_of("a", p=Owner.STAGE_BEFORE, q=Owner.STAGE_BEFORE, r=Owner.STAGE_BEFORE)
+    engine = Engine(plan_of({"a": (), "p": (), "q": ("p",), "r": ("q",)}, **parts))
+    engine.start()
+    engine.step(lambda step: step.succeed("p", {}, {}))
+    engine.step(lambda step: jump(step, "q", "p", {}, {}))
+    engine.step(lambda step: step.succeed("p", {}, {}))
+    engine.step(lambda step: step.succeed("q", {}, {}))
+    assert engine.stages["a"].part is Part.BEFORE
+    engine.step(lambda step: step.succeed("r", {}, {}))
+    assert engine.stages["a"].part is Part.TASKS
+
+
+def test_a_part_begins_when_its_stage_has_come_so_far_whatever_it_waits_for_itself() -> None:
+    parts = parts_of("a", p=Owner.STAGE_BEFORE, q=Owner.STAGE_AFTER)
+    engine = Engine(plan_of({"x": (), "u": (), "a": ("u",), "p": ("x",), "q": ("p",)}, **parts))
+    engine.start()
+    engine.step(lambda step: step.succeed("x", {}, {}))
+    assert engine.stages["p"].status is S.NOT_STARTED
+    engine.step(lambda step: step.succeed("u", {}, {}))
+    engine.step(lambda step: step.succeed("p", {}, {}))
+    assert engine.stages["q"].status is S.NOT_STARTED
+    engine.step(lambda step: step.succeed("a", {}, {}))
+    engine.step(lambda step: step.succeed("q", {}, {}))
+    assert engine.run.status is S.SUCCEEDED
+
+
+def test_a_stage_does_not_wait_for_a_part_that_was_withdrawn_before_its_turn() -> None:
+    fields = parts_of("a", p=Owner.STAGE_BEFORE) | {"x": {"cancel_region": ("p",)}}
+    engine = Engine(plan_of({"x": (), "u": (), "a": ("u",), "p": ()}, **fields))
+    engine.start()
+    engine.step(lambda step: step.succeed("x", {}, {}))
+    engine.step(lambda step: step.succeed("u", {}, {}))
+    assert engine.stages["a"].part is Part.TASKS
+    engine.step(lambda step: step.succeed("a", {}, {}))
+    assert engine.statuses() == {"x": S.SUCCEEDED, "u": S.SUCCEEDED, "a": S.SUCCEEDED, "p": S.SKIPPED}
+
+
+@pytest.mark.parametrize("owner", [Owner.STAGE_BEFORE, Owner.STAGE_AFTER])
+@pytest.mark.parametrize("status", [S.STOPPED, S.CANCELED])
+def test_a_stage_is_stopped_or_cancelled_as_its_part_is(owner: Owner, status: WorkflowStatus) -> None:
+    engine = Engine(plan_of({"a": (), "p": (), "f": ()}, **parts_of("a", p=owner, f=Owner.STAGE_ON_FAILURE)))
+    engine.start()
+    engine.drain(lambda work, step: step.fail("p", None, status) if work.ref == "p" else well(work, step))
+    stages = engine.statuses()
+    assert (stages["a"], stages["p"], stages["f"]) == (status, status, S.SKIPPED)
+    after = owner is Owner.STAGE_AFTER
+    tasks = [task.status for task in engine.stages["a"].tasks]
+    assert stage_status([*tasks, *([] if after else [status])], [status] if after else []) is status
+
+
+@pytest.mark.parametrize("leave", [skip_by_hand, lambda step, stage, by: step.skip(stage, SkipCause.WITHDRAWN, by)])
+def test_a_merge_that_was_skipped_is_over_whatever_ends_before_it(leave: Any) -> None:
+    plan = plan_of({"a": (), "b": (), "x": (), "m": ("a", "b"), "c": ("m", "x")}, m={"join": JoinType.MULTI_MERGE})
+    engine = Engine(plan)
+    engine.start()
+    engine.step(lambda step: step.succeed("a", {}, {}))
+    engine.step(lambda step: leave(step, step.stage("m"), "ann"))
+    engine.step(lambda step: step.succeed("b", {}, {}))
+    assert engine.stages["m"].status is S.SKIPPED
+    assert engine.stages["c"].status is S.NOT_STARTED
+    engine.step(lambda step: step.succeed("x", {}, {}))
+    assert engine.stages["c"].status is S.RUNNING
+
+
+def test_a_merge_that_may_run_again_has_told_nobody_when_a_jump_begins_it_anew() -> None:
+    requires = {"r": (), "x": (), "a": ("r",), "b": ("r",), "s": ("a",), "m": ("a", "b"), "c": ("m", "x")}
+    engine = Engine(plan_of(requires, m={"join": JoinType.MULTI_MERGE}))
+    engine.start()
+    for ref in ("x", "r", "a", "m"):
+        engine.step(lambda step, ref=ref: step.succeed(ref, {}, {}))
+    engine.step(lambda step: jump(step, "s", "r", {}, {}))
+    engine.step(lambda step: step.succeed("r", {}, {}))
+    engine.step(lambda step: step.fail("b", None, S.STOPPED))  # so that it runs once
+    engine.step(lambda step: step.succeed("a", {}, {}))
+    engine.step(lambda step: step.succeed("m", {}, {}))
+    assert engine.stages["c"].status is S.RUNNING
+
+
+def test_a_merge_counts_all_its_jumps_and_tells_a_stage_once() -> None:
+    requires = {"a": (), "b": (), "m": ("a", "b"), "s": ("m",), "x": (), "c": ("m", "x")}
+    engine = Engine(plan_of(requires, m={"join": JoinType.MULTI_MERGE, "max_jumps": 1}))
+    engine.start()
+    for ref in ("a", "b", "m", "m"):
+        engine.step(lambda step, ref=ref: step.succeed(ref, {}, {}))
+    engine.step(lambda step: jump(step, "s", "m", {}, {}))
+    engine.step(lambda step: jump(step, "m", "m", {}, {}))
+    for _ in range(2):
+        engine.step(lambda step: step.succeed("m", {}, {}))
+    assert engine.stages["m"].jumps == 1
+    assert engine.stages["c"].status is S.NOT_STARTED
+    assert engine.stages["c"].edges == Edges(2, open=1)
 
 
 def test_a_jump_leads_on_also_where_the_split_chooses_another_branch() -> None:

@@ -18,6 +18,7 @@ from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task_run import TaskExecution
 
 REFS = "abcdef"
+PARTS = "pqr"
 SIGNALS = ("go", "stop")
 S = WorkflowStatus
 
@@ -49,8 +50,8 @@ def answered(word: str) -> TaskResult:
 @st.composite
 def scripts(draw: st.DrawFn) -> dict[str, list[str]]:
     """What the first calls of each stage's task answer; all others succeed."""
-    words = st.sampled_from([*_ANSWERS, "transient", "error", *(f"jump {ref}" for ref in REFS)])
-    return {ref: draw(st.lists(words, max_size=3)) for ref in REFS}
+    words = st.sampled_from([*_ANSWERS, "transient", "error", *(f"jump {ref}" for ref in REFS + PARTS)])
+    return {ref: draw(st.lists(words, max_size=3)) for ref in REFS + PARTS}
 
 
 @st.composite
@@ -65,6 +66,11 @@ def stages(draw: st.DrawFn, ref: str, before: list[str]) -> StageExecution:
                 "allow_sibling_stages_to_continue": st.just(True),
                 "stage_timeout": st.just(45.0),
                 "mutex_key": st.just("m"),
+                "deferred_choice_group": st.just("choice"),
+                "cancel_region": st.sets(st.sampled_from(before), max_size=2) if before else st.just(set[str]()),
+                "milestone_ref_id": st.sampled_from(before) if before else st.none(),
+                "milestone_status": st.sampled_from([S.RUNNING, S.SUCCEEDED]),
+                "enabled": st.just("n == 1"),
                 "max_jumps": st.just(2),
                 "mi_config": st.builds(
                     MultiInstanceConfig,
@@ -88,7 +94,7 @@ def stages(draw: st.DrawFn, ref: str, before: list[str]) -> StageExecution:
 
 @st.composite
 def workflows(draw: st.DrawFn) -> Workflow | None:
-    """A graph that can run; None for one that is refused."""
+    """A graph that can run; None for one that is refused at once. Others are when they start."""
     made: list[StageExecution] = []
     for ref in REFS[: draw(st.integers(1, len(REFS)))]:
         made.append(draw(stages(ref, [one.ref_id for one in made])))
@@ -98,12 +104,14 @@ def workflows(draw: st.DrawFn) -> Workflow | None:
             one.split_type = SplitType.OR
             one.split_conditions = {ref: draw(st.sampled_from(["n == 1", "n == 2"])) for ref in after}
     if draw(st.booleans()):
-        owner = draw(st.sampled_from(SyntheticStageOwner))
-        part = StageExecution.create(
-            "acts", "part", "part", tasks=[TaskExecution.create("acts", "acts")],
-            parent_stage_id=draw(st.sampled_from(made)).id, synthetic_stage_owner=owner,
-        )  # fmt: skip
-        made.append(part)
+        parent = draw(st.sampled_from(made))
+        for ref in PARTS[: draw(st.integers(1, len(PARTS)))]:
+            part = draw(stages(ref, [one.ref_id for one in made if one is not parent]))
+            part.requisite_stage_ref_ids &= {*PARTS} if draw(st.integers(0, 3)) else {*REFS, *PARTS}
+            part.join_threshold = min(part.join_threshold, len(part.requisite_stage_ref_ids))
+            part.parent_stage_id = parent.id
+            part.synthetic_stage_owner = draw(st.sampled_from(SyntheticStageOwner))
+            made.append(part)
     try:
         return Workflow.create("shop", "random", made)
     except WorkflowDefinitionError:

@@ -7,18 +7,24 @@ from typing import Any
 import pytest
 
 from holdfast.errors import PolicyError, WorkflowNotFoundError
+from holdfast.machine.graph import JoinType
 from holdfast.machine.workflow import WorkflowStatus
+from holdfast.store.codec import instant
 from holdfast.store.port import Delete, Insert, Store, Swap
 from holdfast.store.record import evolve
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.burial import buried
 from holdfast.workflows.config import EngineConfig, HandlerConfig
+from holdfast.workflows.functions import workflow
 from holdfast.workflows.messages import CompleteStage, StartWorkflow
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.owner import SyntheticStageOwner
 from holdfast.workflows.records import DEFINITION, ITEM, STAGE, WORKER, WORKFLOW, WorkerRecord
 from holdfast.workflows.recovery import RecoveryStatus, WorkflowRecovery, recover_on_startup
 from holdfast.workflows.result import TaskResult
+from holdfast.workflows.task_run import TaskExecution
+from holdfast.workflows.tasks.builtin import builtin_tasks
+from holdfast.workflows.waiting import wait_signal
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
 from tests.workflows.journal import Journal, stage, start
@@ -125,12 +131,6 @@ def test_a_stage_whose_parts_have_ended_goes_on(
     assert (run.status, journal.ran) == (S.SUCCEEDED, ["a"])
 
 
-def test_the_work_of_the_dead_is_freed_first(
-    flows: Workflows, store: Store, worker: WorkflowWorker, clock: ManualClock, journal: Journal
-) -> None:
-    run = start(flows, stage("a"))
-    [item] = store.page(ITEM)
-    store.commit([
 def test_a_stage_whose_part_was_stopped_is_stopped(flows: Workflows, store: Store, journal: Journal) -> None:
     whole = stage("a")
     part = stage("first", parent_stage_id=whole.id, synthetic_stage_owner=SyntheticStageOwner.STAGE_BEFORE)
@@ -183,6 +183,12 @@ def test_the_end_of_a_workflow_below_that_is_on_its_way_is_not_missing(
     assert (run.status, store.page(ITEM)) == (S.SUCCEEDED, [])
 
 
+def test_the_work_of_the_dead_is_freed_first(
+    flows: Workflows, store: Store, worker: WorkflowWorker, clock: ManualClock, journal: Journal
+) -> None:
+    run = start(flows, stage("a"))
+    [item] = store.page(ITEM)
+    store.commit([
         Insert(WORKER, WorkerRecord("dead", 1, store.now() - 1, "elsewhere", "1 1", "{}")),
         Swap(ITEM, item, evolve(item, owner="dead", due_at=None)),
     ])  # fmt: skip
@@ -274,6 +280,22 @@ def test_a_stage_that_waits_for_nothing_fails_when_it_was_seen_so_too_often(stor
     assert statuses == [R.PARTIAL, R.PARTIAL, R.RECOVERED]
     assert run.status is S.TERMINAL
     assert "seen 3 times" in str(run.record.reason)
+
+
+def test_parts_that_wait_for_nothing_fail_with_their_stage(store: Store, clock: ManualClock) -> None:
+    flows = Workflows(store, clock=clock, config=HandlerConfig(max_stage_wait_retries=1))
+    Journal(flows)
+    whole = stage("whole")
+    part = {"parent_stage_id": whole.id, "synthetic_stage_owner": SyntheticStageOwner.STAGE_BEFORE}
+    past = instant(store.now())
+    parts = [stage(ref, milestone_ref_id="a", scheduled_time=past, **part) for ref in "pq"]
+    run = start(flows, stage("a"), whole, *parts)
+    [mine] = [one for one in store.page(STAGE) if one.ref == "a"]
+    store.commit([Swap(STAGE, mine, evolve(mine, status="REDIRECT")), *(Delete(ITEM, one) for one in store.page(ITEM))])
+    clock.advance(1)
+    assert recovered(flows) == {run.id: R.RECOVERED}
+    assert run.status is S.TERMINAL
+    assert "seen 1 times" in str(run.record.reason)
 
 
 def test_a_recovery_that_cannot_be_is_refused(flows: Workflows) -> None:

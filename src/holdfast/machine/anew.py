@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.machine import gates, instances
-from holdfast.machine.ends import reweigh
-from holdfast.machine.graph import edge_of, edges
+from holdfast.machine.ends import awaits, edge_now, rests, reweigh
+from holdfast.machine.graph import edges
 from holdfast.machine.workflow import COMPLETE, HALTED, S
 
 if TYPE_CHECKING:
-    from holdfast.machine.run import Advance
+    from holdfast.machine.run import Advance, StageState
 
 
 def begin_anew(step: Advance, refs: Sequence[str]) -> None:
@@ -22,12 +22,14 @@ def begin_anew(step: Advance, refs: Sequence[str]) -> None:
         stage = step.touch(ref)
         if stage.status is not S.NOT_STARTED:
             over = stage.status in COMPLETE
+            is_told = over and not rests(stage)
             instances.close(step, stage)
             step.run.live -= not over
-            told = [one for one in stage.plan.after if one not in scope and (over or one in stage.told)]
-            jumps = stage.jumps
+            told = [one for one in stage.plan.after if one not in scope and (is_told or one in stage.told)]
+            if is_told and stage.plan.parent is not None and stage.plan.parent not in scope:
+                _await(step, stage)
             step.reset(stage)
-            stage.jumps, stage.told, stage.flawed = jumps, told, False
+            stage.told, stage.flawed = told, False
             step.dropped.add(ref)
             gates.announce(step, stage)
         stage.edges, stage.fired = edges(len(stage.plan.before)), 0
@@ -36,8 +38,15 @@ def begin_anew(step: Advance, refs: Sequence[str]) -> None:
         for name in stage.plan.before:
             if name not in scope:  # what is outside stays as it is
                 one = step.stage(name)
-                stage.edges = stage.edges.counting(edge_of(one, ref))
+                stage.edges = stage.edges.counting(edge_now(one, ref))
                 if ref in one.told:  # it has forgotten what it was told
                     step.touch(name).told = [name for name in one.told if name != ref]
     if halted:
         reweigh(step)
+
+
+def _await(step: Advance, part: StageState) -> None:
+    """The stage that a part belongs to has counted its end, and waits for it again."""
+    parent = step.stage(str(part.plan.parent))
+    if awaits(parent, part.plan):
+        step.touch(parent.plan.ref).children_left += 1

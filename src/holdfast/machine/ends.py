@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import PermanentError
 from holdfast.machine import gates, instances
-from holdfast.machine.graph import EDGE, JOIN, SKIP, SPLIT, edge_of, edges
-from holdfast.machine.run_state import OWNER, PART, StageState
+from holdfast.machine.graph import EDGE, JOIN, SKIP, SPLIT, Edge, edge_of, edges
+from holdfast.machine.run_state import OWNER, PART, StagePlan, StageState
 from holdfast.machine.workflow import CONTINUABLE, HALTED, S, WorkflowStatus, moved
 
 if TYPE_CHECKING:
     from holdfast.machine.run import Advance
+
+OWNED: Final = {PART.BEFORE: OWNER.STAGE_BEFORE, PART.AFTER: OWNER.STAGE_AFTER, PART.FAILURE: OWNER.STAGE_ON_FAILURE}
+"""The parts that a stage waits for when it has come so far."""
+_RAN: Final = frozenset({S.SUCCEEDED, S.FAILED_CONTINUE})
 
 
 def complete(step: Advance, stage: StageState, status: WorkflowStatus) -> None:
@@ -47,10 +51,20 @@ def _merge(step: Advance, stage: StageState) -> None:
         for ref in step.parts(stage.plan.ref):
             part = step.touch(ref)
             step.reset(part)
-            part.edges, part.fired, part.flawed = edges(len(part.plan.before)), 0, False
+            part.edges, part.fired, part.flawed, part.told = edges(len(part.plan.before)), 0, False, ()
         step.consider(stage)
     elif stage.edges.active == 0:
         _pass_on(step, stage)
+
+
+def rests(stage: StageState) -> bool:
+    """Whether a stage that has run may run again for another one before it. Nobody has heard of its end then."""
+    return stage.plan.join is JOIN.MULTI_MERGE and stage.status in _RAN and stage.edges.active > 0
+
+
+def edge_now(stage: StageState, ref: str) -> Edge:
+    """What a stage means to the one after it, which has heard of its end if that is known."""
+    return EDGE.ACTIVE if rests(stage) else edge_of(stage, ref)
 
 
 def _pass_on(step: Advance, stage: StageState) -> None:
@@ -86,8 +100,10 @@ def _weigh(step: Advance, stage: StageState) -> None:
 
 
 def tell(step: Advance, stage: StageState) -> None:
-    """Those that wait for a stage, and the one that it belongs to."""
+    """Those that wait for a stage, and the one that it belongs to, which is first to hear why a part has failed."""
     plan = stage.plan
+    if plan.parent is not None:
+        _child_ended(step, step.touch(plan.parent), stage)
     for ref in plan.after:
         if ref in stage.told:
             continue
@@ -95,30 +111,46 @@ def tell(step: Advance, stage: StageState) -> None:
         edge = edge_of(stage, ref)
         if edge is not EDGE.ACTIVE:
             child.edges = child.edges.counting(edge)
-            if child.plan.join is JOIN.MULTI_MERGE and child.fired and child.status in CONTINUABLE:
+            # One that was skipped is over: it has told those after it.
+            if child.plan.join is JOIN.MULTI_MERGE and child.fired and child.status in _RAN:
                 _merge(step, child)
             else:
                 step.consider(child)
-    if plan.parent is not None:
-        _child_ended(step, step.touch(plan.parent), stage)
 
 
 def _child_ended(step: Advance, parent: StageState, child: StageState) -> None:
     if child.plan.owner is OWNER.INSTANCE:
         instances.ended(step, parent, child)
         return
-    if parent.status is not S.RUNNING or step.cancels:
+    if step.cancels or not awaits(parent, child.plan):
         return
     parent.children_left -= 1
-    failed = child.status not in CONTINUABLE or child.skip_cause == SKIP.UPSTREAM_FAILED
-    if failed and parent.part is not PART.FAILURE:
-        parent.reason = child.reason or f"stage {child.plan.ref!r} failed"
-        parent.children_left = 0
-        step.fail_stage(parent)
+    if has_failed(child) and parent.part is not PART.FAILURE:
+        part_failed(step, parent, child)
         return
     parent.flawed |= child.status is S.FAILED_CONTINUE
     if parent.children_left <= 0:
         after_parts(step, parent)
+
+
+def awaits(stage: StageState, part: StagePlan) -> bool:
+    """Whether a stage has come so far that this part of it has its turn."""
+    return stage.status is S.RUNNING and OWNED.get(stage.part) is part.owner
+
+
+def has_failed(part: StageState) -> bool:
+    """Whether a part has ended, and not well."""
+    return part.status in HALTED or part.skip_cause == SKIP.UPSTREAM_FAILED
+
+
+def part_failed(step: Advance, stage: StageState, part: StageState) -> None:
+    """A stage whose part has not come to a good end has failed, or is stopped or cancelled as that is."""
+    stage.reason = part.reason or f"stage {part.plan.ref!r} failed"
+    stage.children_left = 0
+    if part.status in (S.STOPPED, S.CANCELED):
+        complete(step, stage, part.status)
+    else:
+        step.fail_stage(stage)
 
 
 def after_parts(step: Advance, stage: StageState) -> None:

@@ -10,15 +10,12 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from holdfast.machine import gates, instances
-from holdfast.machine.ends import after_parts
-from holdfast.machine.graph import Edges, edge_of
-from holdfast.machine.run import Advance, Owner, Part, StageState, Work
+from holdfast.machine.ends import OWNED, after_parts, awaits, edge_now, has_failed, part_failed, rests
+from holdfast.machine.graph import Edges
+from holdfast.machine.run import Advance, Part, StagePlan, StageState, Work
 from holdfast.machine.workflow import ACTIVE, COMPLETE, CONTINUABLE, S, moved
 
 _WAITING: Final = frozenset({S.BUFFERED, S.REDIRECT, S.PAUSED})
-_OWNED: Final = {
-    Part.BEFORE: Owner.STAGE_BEFORE, Part.AFTER: Owner.STAGE_AFTER, Part.FAILURE: Owner.STAGE_ON_FAILURE
-}  # fmt: skip
 
 
 def reconcile(step: Advance, held: Collection[str]) -> list[str]:
@@ -50,7 +47,7 @@ def reconcile(step: Advance, held: Collection[str]) -> list[str]:
 def stuck(step: Advance) -> list[str]:
     """The stages that wait while nothing is under way that could wake them."""
     stages = {ref: step.stage(ref) for ref in _refs(step)}
-    if any(_goes_on(stage) for stage in stages.values()):
+    if any(_goes_on(stage, step.now) for stage in stages.values()):
         return []
     return [ref for ref, stage in stages.items() if stage.status in _WAITING]
 
@@ -59,6 +56,8 @@ def give_up(step: Advance, refs: Collection[str], reason: str) -> None:
     """These stages have waited in vain: they fail."""
     for ref in refs:
         stage = step.touch(ref)
+        if stage.status in COMPLETE:
+            continue  # it was a part of one that has failed by now
         stage.status = moved(f"stage {ref!r}", stage.status, S.RUNNING)
         stage.reason = reason
         step.dropped.add(ref)
@@ -67,11 +66,15 @@ def give_up(step: Advance, refs: Collection[str], reason: str) -> None:
     step.end_if_over()
 
 
-def _goes_on(stage: StageState) -> bool:
-    """Whether something of a stage is under way, or it waits for a time that will come."""
+def _goes_on(stage: StageState, now: int) -> bool:
+    """Whether something of a stage is under way, or it waits for a time that will come. Its parts and instances are
+    looked at themselves."""
+    plan = stage.plan
     if stage.status is S.BUFFERED:
-        return stage.plan.scheduled_at is not None or stage.plan.expires_at is not None
-    return stage.status in (S.RUNNING, S.SUSPENDED)
+        return any(at is not None and at >= now for at in (plan.scheduled_at, plan.expires_at))
+    if stage.status is S.RUNNING and stage.part is Part.INSTANCES:
+        return plan.instances is not None and plan.instances.allow_dynamic  # somebody may add some
+    return stage.status is S.SUSPENDED or (stage.status is S.RUNNING and stage.part not in OWNED)
 
 
 def _refs(step: Advance) -> Iterator[str]:
@@ -98,23 +101,20 @@ def _look(step: Advance, stage: StageState, held: Collection[str]) -> str | None
 
 def _not_started(step: Advance, stage: StageState) -> str | None:
     plan = stage.plan
-    if not _has_its_turn(step, stage) or any(step.stage(one).status not in COMPLETE for one in plan.before):
+    before = [step.stage(one) for one in plan.before]
+    if not _has_its_turn(step, plan) or any(one.status not in COMPLETE or rests(one) for one in before):
         return None
     edges = Edges(len(plan.before))
-    for one in plan.before:
-        edges = edges.counting(edge_of(step.stage(one), plan.ref))
+    for one in before:
+        edges = edges.counting(edge_now(one, plan.ref))
     stage.edges = edges
     step.consider(stage)
     return None if stage.status is S.NOT_STARTED else "was not told that it could begin"
 
 
-def _has_its_turn(step: Advance, stage: StageState) -> bool:
+def _has_its_turn(step: Advance, plan: StagePlan) -> bool:
     """Whether it belongs to no other stage, or to one that has come so far."""
-    plan = stage.plan
-    if plan.parent is None:
-        return True
-    parent = step.stage(plan.parent)
-    return parent.status is S.RUNNING and _OWNED.get(parent.part) is plan.owner
+    return plan.parent is None or awaits(step.stage(plan.parent), plan)
 
 
 def _running(step: Advance, stage: StageState) -> str | None:
@@ -126,13 +126,13 @@ def _running(step: Advance, stage: StageState) -> str | None:
         return "had ended its task and did not go on"
     if stage.part is Part.INSTANCES:
         return _instances(step, stage)
-    parts = [step.stage(ref) for ref in stage.plan.children.get(_OWNED[stage.part], ())]
+    parts = [step.stage(ref) for ref in stage.plan.children.get(OWNED[stage.part], ())]
     if any(part.status not in COMPLETE for part in parts):
         return None
-    failed = [part for part in parts if part.status not in CONTINUABLE]
+    failed = [part for part in parts if has_failed(part)]
     stage.children_left = 0
     if failed and stage.part is not Part.FAILURE:
-        step.fail_stage(stage)
+        part_failed(step, stage, failed[0])
     else:
         after_parts(step, stage)
     return "was not told that its parts had ended"

@@ -282,6 +282,8 @@ class Advance:
         plan = stage.plan
         if stage.status is not S.NOT_STARTED or plan.ref == self.goal:
             return
+        if plan.parent is not None and not ends.awaits(self.stage(plan.parent), plan):
+            return  # whatever it waits for itself
         phase, reason = phase_of(plan.join, plan.threshold, stage.edges, stage.fired)
         if phase is PHASE.READY and self.cancels:
             self.cancel_stage(plan.ref)  # nothing begins in a workflow that is being cancelled
@@ -482,14 +484,19 @@ class Advance:
         self.events.append(ended if status in SUCCESSFUL else ended | _told(task.error))
 
     def _begin_children(self, stage: StageState, owner: Owner, part: Part) -> bool:
-        refs = stage.plan.children.get(owner, ())
-        if not refs:
+        """Whether there are some to wait for. Others may have ended before their turn, by what somebody else did."""
+        children = [self.stage(ref) for ref in stage.plan.children.get(owner, ())]
+        failed = [one for one in children if ends.has_failed(one)]
+        if failed and part is not PART.FAILURE:
+            stage.part = part
+            ends.part_failed(self, stage, failed[0])
+            return True
+        left = [one for one in children if one.status not in COMPLETE]
+        if not left:
             return False
-        stage.part, stage.children_left = part, len(refs)
-        for ref in refs:
-            child = self.stage(ref)
-            if child.plan.before == ():
-                self.consider(child)
+        stage.part, stage.children_left = part, len(left)
+        for child in left:
+            self.consider(child)
         return True
 
     def fail_stage(self, stage: StageState) -> None:
@@ -508,7 +515,7 @@ class Advance:
         under_way = stage.part is PART.TASKS and stage.status not in COMPLETE and stage.at < len(stage.tasks)
         self._clean_up(stage, stage.at if under_way else -1)
         fresh = StageState(stage.plan)
-        for name in ("context", "outputs", "edges", "fired", "flawed"):
+        for name in ("context", "outputs", "edges", "fired", "flawed", "jumps", "told"):
             setattr(fresh, name, getattr(stage, name))
         fresh.context.pop(WORD, None)
         fresh.incarnation = stage.incarnation + 1
