@@ -165,6 +165,17 @@ def test_a_stage_waits_for_its_milestone_without_a_timer(
     assert (run.status, journal.ran) == (S.SUCCEEDED, ["gate", "gate", "a"])
 
 
+@pytest.mark.parametrize("first", [(), ("a",)])
+def test_a_stage_that_begins_in_the_step_in_which_it_was_to_wait_leaves_no_timer_behind(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, store: Store, first: Any
+) -> None:
+    later = instant(store.now()) + timedelta(days=365)
+    gates = {"milestone_ref_id": "z", "milestone_status": S.RUNNING, "start_time_expiry": later}
+    run = start(flows, stage("a"), stage("b", *first, **gates), stage("z", *first))
+    worker.run_once()
+    assert (run.status, store.page(ITEM)) == (S.SUCCEEDED, [])
+
+
 def test_a_milestone_that_was_passed_leaves_its_stage_out(
     flows: Workflows, worker: WorkflowWorker, journal: Journal
 ) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.machine.run import Advance, Missing, Work
-from holdfast.machine.workflow import COMPLETE
+from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.codec import from_json
 from holdfast.store.ids import new_record_id
 from holdfast.store.port import Change, Delete, Insert, Store, Swap
@@ -22,6 +22,7 @@ from holdfast.workflows.run import Rows, Run
 from holdfast.workflows.runs import Runs
 
 Ending = Callable[[Run, Advance], list[Change]]
+BUFFERED: Final = WorkflowStatus.BUFFERED
 """What is to be stored together with the end of a workflow."""
 
 
@@ -216,6 +217,8 @@ def _is_stale(item: ItemRecord, step: Advance) -> bool:
         return False
     stage = step.stage(item.ref)
     return stage.incarnation != item.incarnation or stage.status in COMPLETE
+    if item.kind == "start" and stage.status is not BUFFERED:
+        return True
 
 
 def _unless_stale(change: Change, step: Advance) -> list[Change]:
