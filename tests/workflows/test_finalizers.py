@@ -12,7 +12,8 @@ import pytest
 from holdfast.errors import ConfigurationError, InvalidStateTransitionError, TaskError, WorkflowNotFoundError
 from holdfast.machine.finalizer import FINALIZER, FinalizerState, begun
 from holdfast.machine.workflow import WorkflowStatus
-from holdfast.store.port import Delete, Store, Swap
+from holdfast.store.paging import PAGE
+from holdfast.store.port import Delete, Insert, Store, Swap
 from holdfast.store.query import equal
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.finalizers import FinalizerRegistry, get_finalizer_registry
@@ -81,6 +82,28 @@ def test_a_finalizer_runs_when_its_stage_is_over_and_its_result_is_kept(
     ]
     assert flows.finalizers.pending() == []
     assert kinds(flows, run.id) == ["finalizer_registered"] * 2 + ["finalizer_ended"] * 2
+
+
+def test_a_finalizer_is_found_among_very_many_of_its_stage(
+    flows: Workflows, worker: WorkflowWorker, store: Store, removed: list[str]
+) -> None:
+    @task
+    def untidy() -> TaskResult:
+        ask("remove", path="/tmp/a")
+        return TaskResult.wait_signal("go")
+
+    @workflow
+    def patient() -> Any:
+        return untidy()
+
+    run = flows.start(patient)
+    worker.run_once()
+    [row] = store.page(FINALIZER)
+    done = row._replace(state=F.DONE.value)
+    store.commit([Insert(FINALIZER, done._replace(id=f"{run.id}.{number:04}")) for number in range(PAGE)])
+    flows.cancel(run.id)
+    worker.run_once()
+    assert removed == ["/tmp/a"]
 
 
 @pytest.mark.parametrize("ends", ["fails", "is cancelled", "begins anew"])

@@ -18,9 +18,14 @@ from holdfast.errors import (
     WorkflowNotFoundError,
 )
 from holdfast.machine.workflow import WorkflowStatus
+from holdfast.store.paging import PAGE
+from holdfast.store.port import Insert, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.model import Workflow
+from holdfast.workflows.multi_instance import MultiInstanceConfig
+from holdfast.workflows.records import SIGNAL, STAGE, SignalRecord
+from holdfast.workflows.result import TaskResult
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task_context import current_task
 from holdfast.workflows.task_run import TaskExecution
@@ -282,6 +287,36 @@ def test_a_signal_that_comes_early_is_kept(flows: Workflows, worker: WorkflowWor
     assert not flows.signal(run.id, "approved", 1)
     worker.run_once()
     assert run.result(0) == 1
+
+
+def test_a_signal_is_found_among_very_many(flows: Workflows, worker: WorkflowWorker, store: Store) -> None:
+    @workflow
+    def patient() -> Any:
+        return wait_signal("word", after=sleep(1))
+
+    run = flows.start(patient)
+    many = [SignalRecord(f"{number:04}", 1, None, run.id, "other", "0") for number in range(PAGE)]
+    store.commit([Insert(SIGNAL, one) for one in (*many, SignalRecord("last", 1, None, run.id, "word", "7"))])
+    flows.skip(run.id, "sleep")
+    worker.run_once()
+    assert run.result(0) == 7
+
+
+def test_one_who_waits_for_a_signal_is_found_among_very_many(
+    flows: Workflows, worker: WorkflowWorker, store: Store
+) -> None:
+    flows.registry.register("wait", lambda stage: TaskResult.wait_signal(stage.context["word"]))
+    waits = [TaskExecution.create("w", "wait")]
+    several = MultiInstanceConfig(count=1)
+    many = StageExecution.create("t", "m", "m", tasks=waits, mi_config=several, context={"word": "other"})
+    one = StageExecution.create("t", "z", "z", tasks=waits, context={"word": "word"})
+    run = flows.start(Workflow.create("shop", "many", [many, one]))
+    worker.run_once()
+    first = store.get(STAGE, [f"{run.id}.m#1.0"])[0]
+    assert first is not None
+    others = [f"m#1.{number}" for number in range(1, PAGE)]
+    store.commit([Insert(STAGE, first._replace(id=f"{run.id}.{ref}", ref=ref)) for ref in others])
+    assert flows.signal(run.id, "word")
 
 
 def test_a_signal_that_does_not_come_in_time_fails_the_stage(

@@ -16,6 +16,7 @@ from holdfast.machine import finalizer as machine
 from holdfast.machine.finalizer import FINALIZER, FinalizerForm, FinalizerRecord, FinalizerState, order_of
 from holdfast.machine.run import Advance
 from holdfast.store.codec import from_json
+from holdfast.store.paging import every
 from holdfast.store.port import Change, Delete, Swap
 from holdfast.store.query import equal
 from holdfast.workflows.bulkheads import TaskBulkheadManager
@@ -125,7 +126,7 @@ class Finalizing:
         """Run those of a stage that is over, of the forms and types that are `wanted`; `cut` is the task that was under
         way."""
         where = equal(workflow=workflow, ref=ref, incarnation=incarnation)
-        found = self._store.page(FINALIZER, where, by="id", limit=1000)
+        found = every(self._store, FINALIZER, where)
         rows = [row for row in found if row.state in machine.UNSETTLED and wanted(row.form, type_of(row))]
         return self.run(sorted(rows, key=order_of), cut)
 

@@ -10,6 +10,7 @@ from holdfast.machine.run import Advance, Missing, Work
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.codec import from_json
 from holdfast.store.ids import new_record_id
+from holdfast.store.paging import every
 from holdfast.store.port import Change, Delete, Insert, Store, Swap
 from holdfast.store.query import equal
 from holdfast.workflows.beginning import First
@@ -21,8 +22,8 @@ from holdfast.workflows.records import ITEM, SIGNAL, ItemRecord, WorkflowRecord,
 from holdfast.workflows.run import Rows, Run
 from holdfast.workflows.runs import Runs
 
-Ending = Callable[[Run, Advance], list[Change]]
 BUFFERED: Final = WorkflowStatus.BUFFERED
+Ending = Callable[[Run, Advance], list[Change]]
 """What is to be stored together with the end of a workflow."""
 
 
@@ -177,7 +178,7 @@ class Preparing:
         wait = stage.wait
         if wait is None or wait.signal is None:
             return []
-        for signal in self._store.page(SIGNAL, equal(workflow=run.id), by="id", limit=1000):
+        for signal in every(self._store, SIGNAL, equal(workflow=run.id)):
             if wait.takes(signal.name) and meant_for(signal) in (None, stage.plan.ref):
                 del step.work[before:]
                 step.resume(stage.plan.ref, signal.name, from_json(signal.value))
@@ -212,13 +213,13 @@ def _is_over(run: Run, item: ItemRecord) -> bool:
 
 
 def _is_stale(item: ItemRecord, step: Advance) -> bool:
-    """Whether the stage has ended, or begun anew, since the item was made."""
+    """Whether the stage has ended, or begun anew, since the item was made; or begun, where the item waits for that."""
     if item.kind in CONTROL:
         return False
     stage = step.stage(item.ref)
-    return stage.incarnation != item.incarnation or stage.status in COMPLETE
     if item.kind == "start" and stage.status is not BUFFERED:
         return True
+    return stage.incarnation != item.incarnation or stage.status in COMPLETE
 
 
 def _unless_stale(change: Change, step: Advance) -> list[Change]:

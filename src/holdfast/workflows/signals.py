@@ -9,6 +9,7 @@ from holdfast.machine.run import Advance
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json
 from holdfast.store.ids import new_record_id
+from holdfast.store.paging import every
 from holdfast.store.port import Change, Delete, Insert, Store
 from holdfast.store.query import Where, equal
 from holdfast.workflows.control import check_ref, settled
@@ -62,7 +63,7 @@ def send(store: Store, run: Run, step: Advance, signal: Signal, most: int) -> tu
 def _delivered(store: Store, run: Run, step: Advance, signal: Signal, value: Any) -> list[Change]:
     """Let the first stage that waits for the signal go on; nothing if none does."""
     where: Where = equal(workflow=run.id, status=WorkflowStatus.SUSPENDED.value, ref=signal.ref)
-    for stage in store.page(STAGE, where, by="id", limit=1000):
+    for stage in every(store, STAGE, where):
         run.add([stage.ref], [stage])
         wait = run.stage(stage.ref).wait
         if wait is not None and wait.takes(signal.name):
