@@ -153,6 +153,40 @@ def test_what_somebody_has_to_look_at_stays(
     assert flows.prune(before(store, 30)).pruned == 3
 
 
+def test_one_that_a_retry_of_its_parent_would_go_on_with_stays_as_long_as_that(
+    flows: Workflows, worker: WorkflowWorker, store: Store, clock: ManualClock
+) -> None:
+    down = {"bank": True}
+
+    @task
+    def book() -> str:
+        if down["bank"]:
+            raise ValueError("the bank is down")
+        return "booked"
+
+    @workflow(dead_letter=False)
+    def banking() -> Any:
+        return book()
+
+    @workflow(dead_letter=False)
+    def outer() -> Any:
+        return banking()
+
+    run, gone = flows.start(outer), flows.start(outer)
+    worker.run_once()
+    clock.advance(40 * 86400)
+    record = store.get(WORKFLOW, [run.id])[0]
+    assert record is not None
+    store.commit([Swap(WORKFLOW, record, evolve(record, ended_at=store.now()))])
+    report = flows.prune(before(store, 30))
+    assert (report.pruned, report.kept) == (2, {"its parent may be retried": 1})
+    assert flows.find(parent=gone.id) == []
+    down["bank"] = False
+    flows.retry(run.id)
+    worker.run_once()
+    assert run.result(0) == "booked"
+
+
 def test_one_that_is_restarted_meanwhile_stays(
     flows: Workflows, worker: WorkflowWorker, store: Store, clock: ManualClock
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from holdfast.errors import Conflict
 from holdfast.machine.dead_letter import ACTIVE, LETTER
 from holdfast.machine.finalizer import FINALIZER, FinalizerState
-from holdfast.machine.workflow import COMPLETE
+from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.paging import every
 from holdfast.store.port import Change, Delete, Store
 from holdfast.store.query import Condition, Cursor, among, equal
@@ -85,6 +85,11 @@ class Pruning:
         for kind in (ITEM, MESSAGE):
             for (id,) in self._store.tally(kind, ("workflow",), (among("workflow", ids),)):
                 why.setdefault(id, "it has dead items, or work to be done")
+        # A retry of the parent goes on with the one that has failed. The parent was made first, and looked at first.
+        failed = {one.id for one in found if one.status == WorkflowStatus.TERMINAL}
+        for id, parent in zip(parents, records, strict=True):
+            if id in failed and parent is not None and (parent.id not in ids or parent.id in why):
+                why.setdefault(id, "its parent may be retried")
         return why
 
     def _groups(self, going: list[WorkflowRecord]) -> Iterator[dict[str, list[Change]]]:
