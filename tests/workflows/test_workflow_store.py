@@ -25,6 +25,7 @@ from holdfast.workflows.config import HandlerConfig, ResilienceConfig
 from holdfast.workflows.functions import workflow
 from holdfast.workflows.messages import SkipStage, StartTask, StartWorkflow
 from holdfast.workflows.model import Workflow
+from holdfast.workflows.owner import SyntheticStageOwner
 from holdfast.workflows.records import ITEM, KINDS, PROCESSED
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.store import WorkflowStore
@@ -214,6 +215,17 @@ def test_a_task_that_is_stored_as_ended_makes_room_for_the_next(
     worker.run_once()
     assert (run.status, journal.ran) == (S.SUCCEEDED, ["a"])
     assert [task.status for task in flows.workflow(run.id).stage("a").tasks] == [S.SUCCEEDED, S.SUCCEEDED]
+
+
+def test_a_stage_whose_parts_are_under_way_cannot_be_suspended(flows: Workflows, journal: Journal) -> None:
+    whole = stage("whole")
+    part = stage("part", parent_stage_id=whole.id, synthetic_stage_owner=SyntheticStageOwner.STAGE_BEFORE)
+    run = start(flows, whole, part)
+    mine = flows.store.get_stage(f"{run.id}.whole")
+    mine.status = S.SUSPENDED
+    with pytest.raises(TaskError, match="no task of it is under way"):
+        flows.store.store_stage(mine)
+    assert flows.stages(run.id) == {"whole": S.RUNNING, "part": S.RUNNING}
 
 
 @pytest.mark.parametrize("phases", [(S.SUSPENDED,), (S.SUSPENDED, S.RUNNING)])

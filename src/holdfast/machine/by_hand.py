@@ -77,6 +77,7 @@ def put(step: Advance, ref: str, status: WorkflowStatus) -> None:
     if status is S.SKIPPED:
         step.skip(stage, SkipCause.MANUAL, "it was stored so")
     elif status is S.SUSPENDED:
+        _check_under_way(stage)
         step.dropped.add(ref)
         step.suspend(ref, Wait("*", None, calls=True))
         _keep_limit(step, stage, incarnation)
