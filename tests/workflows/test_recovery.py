@@ -18,6 +18,7 @@ from holdfast.workflows.config import EngineConfig, HandlerConfig
 from holdfast.workflows.functions import workflow
 from holdfast.workflows.messages import CompleteStage, StartWorkflow
 from holdfast.workflows.model import Workflow
+from holdfast.workflows.multi_instance import MultiInstanceConfig
 from holdfast.workflows.owner import SyntheticStageOwner
 from holdfast.workflows.records import DEFINITION, ITEM, STAGE, WORKER, WORKFLOW, WorkerRecord
 from holdfast.workflows.recovery import RecoveryStatus, WorkflowRecovery, recover_on_startup
@@ -153,6 +154,21 @@ def test_a_merge_that_waits_for_another_one_before_it_is_not_over(
     flows.signal(run.id, "go")
     worker.run_once()
     assert (run.status, journal.ran[-3:]) == (S.SUCCEEDED, ["b", "m", "c"])
+
+
+def test_instances_of_an_earlier_run_of_a_merge_are_counted(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    flows.registry.register(
+        "some", lambda stage: TaskResult.wait_signal("go") if stage.context["instance"] else TaskResult.success()
+    )
+    merge = stage("m", "a", "b", join_type=JoinType.MULTI_MERGE)
+    merge.mi_config = MultiInstanceConfig(count=2, join_threshold=1)
+    merge.tasks[0].implementing_class = "some"
+    run = start(flows, stage("a"), stage("b"), merge)
+    worker.run_once()
+    assert run.record.live == 2  # an instance of each run
+    assert recovered(flows) == {run.id: R.SKIPPED}
 
 
 def test_the_end_of_a_workflow_below_that_is_on_its_way_is_not_missing(

@@ -6,7 +6,7 @@ of the database, an older program or a person has left.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from holdfast.machine import gates, instances
@@ -18,8 +18,9 @@ from holdfast.machine.workflow import ACTIVE, COMPLETE, CONTINUABLE, S, moved
 _WAITING: Final = frozenset({S.BUFFERED, S.REDIRECT, S.PAUSED})
 
 
-def reconcile(step: Advance, held: Collection[str]) -> list[str]:
-    """Let go on what can. `held` are the stages that have an item; all stages must be there. What was found, in words.
+def reconcile(step: Advance, held: Collection[str], under_way: Iterable[str] = ()) -> list[str]:
+    """Let go on what can. `held` are the stages that have an item, `under_way` those that have begun, also instances of
+    an earlier incarnation; all stages must be there. What was found, in words.
 
     A workflow that has not begun begins.
     """
@@ -27,7 +28,7 @@ def reconcile(step: Advance, held: Collection[str]) -> list[str]:
         step.start()
         return ["it had not begun"]
     found: list[str] = []
-    stages = [step.stage(ref) for ref in _refs(step)]
+    stages = [step.stage(ref) for ref in dict.fromkeys((*_refs(step), *under_way))]
     live = sum(stage.status in ACTIVE and stage.status is not S.NOT_STARTED for stage in stages)
     if live != step.run.live:
         found.append(f"{live} stages are under way, and not {step.run.live}")

@@ -8,14 +8,16 @@ from holdfast.machine import reconcile as machine
 from holdfast.machine.run import Advance
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json
+from holdfast.store.paging import every
 from holdfast.store.port import Change, Store
 from holdfast.store.query import Condition, among, equal
 from holdfast.workflows.burial import is_item
 from holdfast.workflows.control import settled
+from holdfast.workflows.ending import UNDER_WAY
 from holdfast.workflows.following import JOIN
 from holdfast.workflows.items import items_of
 from holdfast.workflows.lines import waits_in_line
-from holdfast.workflows.records import MESSAGE
+from holdfast.workflows.records import MESSAGE, STAGE
 from holdfast.workflows.run import Run
 
 _PAGE: Final = 1000
@@ -31,11 +33,19 @@ def mend(store: Store, run: Run, step: Advance) -> tuple[list[str], list[Change]
     if run.state.status is WorkflowStatus.NOT_STARTED and waits_in_line(store, run, step):
         found = ["it had not begun, and waits in line"]
     else:
-        found = machine.reconcile(step, held)
+        found = machine.reconcile(step, held, _under_way(store, run))
     if not found:
         return [], []
     step.note("recovered", found=found)
     return found, settled(store, run, step)
+
+
+def _under_way(store: Store, run: Run) -> list[str]:
+    """The stages that have begun, as they are stored; they are here then."""
+    found = [*every(store, STAGE, (*equal(workflow=run.id), among("status", UNDER_WAY)))]
+    fresh = [one for one in found if run.lacks((one.ref,))]
+    run.add([one.ref for one in fresh], fresh)
+    return [one.ref for one in found]
 
 
 def _dead(store: Store, run: Run) -> set[str]:
