@@ -19,9 +19,12 @@ from holdfast.errors import (
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
 from holdfast.store.query import equal
+from holdfast.telemetry.events import GuardEvent
+from holdfast.telemetry.hub import Hub
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows import starting
 from holdfast.workflows.config import HandlerConfig, ResilienceConfig
+from holdfast.workflows.events import WorkflowMoved
 from holdfast.workflows.functions import workflow
 from holdfast.workflows.messages import SkipStage, StartTask, StartWorkflow
 from holdfast.workflows.model import Workflow
@@ -215,6 +218,25 @@ def test_a_task_that_is_stored_as_ended_makes_room_for_the_next(
     worker.run_once()
     assert (run.status, journal.ran) == (S.SUCCEEDED, ["a"])
     assert [task.status for task in flows.workflow(run.id).stage("a").tasks] == [S.SUCCEEDED, S.SUCCEEDED]
+
+
+def test_listeners_hear_of_an_end_that_is_stored_by_hand(store: Store, clock: ManualClock) -> None:
+    heard: list[GuardEvent] = []
+
+    class Listens:
+        def on_event(self, event: GuardEvent) -> None:
+            heard.append(event)
+
+    hub = Hub()
+    hub.register(Listens())
+    flows = Workflows(store, clock=clock, telemetry=hub)
+    Journal(flows)
+    run = start(flows, stage("a"))
+    mine = flows.store.get_stage(f"{run.id}.a")
+    mine.status = S.SUCCEEDED
+    flows.store.store_stage(mine)
+    moves = [(one.workflow_id, one.status) for one in heard if isinstance(one, WorkflowMoved)]
+    assert moves == [(run.id, "SUCCEEDED")]
 
 
 def test_a_stage_whose_parts_are_under_way_cannot_be_suspended(flows: Workflows, journal: Journal) -> None:

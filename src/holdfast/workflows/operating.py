@@ -190,7 +190,8 @@ class Operating(Reading):
     def prune(self, before: datetime, *, limit: int | None = None, dry_run: bool = False) -> PruneReport:
         """Delete workflows that ended before that time, with their stages, logs, signals and finalizers.
 
-        Those stay that have dead letters, finalizers that were not done, or a parent that is under way.
+        Those stay that have dead letters, finalizers that were not done, or a parent that is under way, and those that
+        have failed for as long as their parent is there.
         """
         return prune(self._store, micros(before), limit=limit, dry_run=dry_run)
 
@@ -304,11 +305,15 @@ class Operating(Reading):
                 if not patience.lost():
                     raise self._too_slow(run) from conflict
                 continue
-            for worker in tuple(self._workers):
-                worker.heard(id)
-            self._reporter.stored([(run, step.events)])
-            self.heard(after)
+            self.was_stored(run, step, after)
             return
+
+    def was_stored(self, run: Run, step: Advance, record: WorkflowRecord) -> None:
+        """A step that was decided here is in the store: workers, listeners and whoever waits for its end hear of it."""
+        for worker in tuple(self._workers):
+            worker.heard(run.id)
+        self._reporter.stored([(run, step.events)])
+        self.heard(record)
 
     def _too_slow(self, run: Run) -> ConcurrencyError:
         now = self.record(run.id)

@@ -137,9 +137,10 @@ class WorkflowTransaction:
                     story = f"message {taken[0]} was handled by somebody else" if taken else str(conflict)
                     raise ConcurrencyError(f"{story}; nothing of the transaction was stored") from conflict
                 continue  # something else of a workflow has changed; the stages are judged anew
-            for run, _, _, record, rows in steps:
+            for run, step, _, record, rows in steps:
                 run.stored(record, rows)
                 self._raise_versions(run)
+                self._workflows.was_stored(run, step, record)
             return
 
     def _step(self, id: str) -> tuple[Run, Advance, list[Change], WorkflowRecord, Rows]:
@@ -169,7 +170,6 @@ class WorkflowTransaction:
             vars(stage)["status"] = WorkflowStatus(stored.status)
             if stage._workflow is not None:  # its other half
                 stage._workflow.version = run.record.version
-        self._workflows.heard(run.record)
 
 
 def _opened(url: str | None, config: Any) -> Store:
