@@ -5,9 +5,10 @@ It can be mounted in another one: `app.mount("/holdfast", create_app(hold))`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -55,17 +56,16 @@ def create_app(
     program's own functions are here, so that letters can be replayed in this process.
     """
     app = FastAPI(
-        title="Holdfast", version=__version__, openapi_url=None, docs_url=None, redoc_url=None, lifespan=_lifespan,
-        responses=problems.RESPONSES,
-    )  # fmt: skip
+        title="Holdfast", version=__version__, openapi_url=None, docs_url=None, redoc_url=None, lifespan=_lifespan
+    )
     state = app.state
     state.hold, state.trail, state.live = hold, Trail(hold), Live(hold)
     state.has_program, state.started_at = has_program, datetime.now(UTC)
     state.authorize = authorize
     problems.install(app)
-    for name in RESOURCES:
-        app.include_router(_checked(import_module(f"holdfast.server.routes.{name}").routes), prefix=BASE)
-    app.include_router(_checked(scrape.routes))
+    for routes in (*_resources(), scrape.routes):
+        _check(routes)
+    app.router.routes.extend(_included().routes)
     _describe(app)
     console.install(app)
     usual = hold.serving
@@ -84,19 +84,34 @@ def create_app(
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.live.open()
     try:
-        yield
+        async with _included().lifespan_context(app):
+            yield
     finally:
         app.state.live.close()
 
 
-def _checked(routes: APIRouter) -> APIRouter:
-    """The routes of a resource. Raises TypeError for one that does not say which right it needs."""
+def _resources() -> Iterator[APIRouter]:
+    """The routes of each resource, below BASE."""
+    return (import_module(f"holdfast.server.routes.{name}").routes for name in RESOURCES)
+
+
+def _check(routes: APIRouter) -> None:
+    """Raises TypeError for a route that does not say which right it needs."""
     for route in routes.routes:
         if not isinstance(route, APIRoute) or RIGHT not in (route.openapi_extra or {}):
             raise TypeError(
                 f"{getattr(route, 'path', route)} names no right; make it with holdfast.server.routing.Routes"
             )
-    return routes
+
+
+@cache
+def _included() -> APIRouter:
+    """All routes, shared by the applications of a process: FastAPI takes up to a second to read their signatures."""
+    made = APIRouter(responses=problems.RESPONSES)
+    for routes in _resources():
+        made.include_router(routes, prefix=BASE)
+    made.include_router(scrape.routes)
+    return made
 
 
 def _describe(app: FastAPI) -> None:
