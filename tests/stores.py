@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -63,10 +64,18 @@ def make_url(name: str, tmp_path: Path) -> str:
     return _URLS[name](tmp_path)
 
 
+def make_migrated(path: Path) -> str:
+    """The URL of a new SQLite file with Holdfast's tables, copied: making it takes longer than most tests."""
+    path.write_bytes(_sqlite_file(()))
+    return f"sqlite:///{path}"
+
+
 def make_place(name: str, tmp_path: Path, kinds: Kinds = KINDS) -> Place:
     """A new, empty place."""
     place = Place(name, make_url(name, tmp_path), kinds)
-    if name in _SQL:
+    if name == "sqlite":
+        Path(place.url.removeprefix("sqlite:///")).write_bytes(_sqlite_file(kinds))
+    elif name in _SERVERS:
         store: Any = place.open()
         store.create_tables()
         store.close()
@@ -87,8 +96,24 @@ def fresh_place(name: str, tmp_path: Path, kinds: Kinds = KINDS) -> Iterator[Pla
     free = _free_places(name, kinds)
     place = free.pop() if free else make_place(name, tmp_path, kinds)
     yield place
-    _empty(place)
+    _empty(name, place.url)
     free.append(place)
+
+
+@contextmanager
+def fresh_url(name: str, tmp_path: Path) -> Iterator[str]:
+    """Where a whole Holdfast finds all its tables, empty, for a while; a server's are used again like a place."""
+    if name == "sqlite":
+        yield make_migrated(tmp_path / f"{uuid.uuid4().hex}.db")
+        return
+    if name not in _SERVERS:
+        yield make_url(name, tmp_path)
+        return
+    free = _free_urls(name)
+    url = free.pop() if free else _upgraded(name, tmp_path)
+    yield url
+    _empty(name, url)
+    free.append(url)
 
 
 @contextmanager
@@ -143,20 +168,40 @@ def _free_places(name: str, kinds: Kinds) -> list[Place]:
     return []
 
 
-def _empty(place: Place) -> None:
+@cache
+def _free_urls(name: str) -> list[str]:
+    return []
+
+
+def _upgraded(name: str, tmp_path: Path) -> str:
+    from holdfast.backends.sql.migrate import upgrade
+
+    made = make_url(name, tmp_path)
+    upgrade(made)
+    return made
+
+
+@cache
+def _sqlite_file(kinds: Kinds) -> bytes:
+    """A file with Holdfast's tables, and those of these kinds."""
+    from holdfast.backends.sql.store import SqlStore
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "template.db"
+        store = SqlStore(f"sqlite:///{path}", kinds=kinds)
+        store.create_tables()
+        store.close()
+        return path.read_bytes()
+
+
+def _empty(name: str, url: str) -> None:
     """Delete everything but the version of the schema."""
-    import sqlalchemy as sa
-
-    from holdfast.backends.sql import url
     from holdfast.backends.sql.schema import VERSION_TABLE
+    from tests.services import postgres
 
-    engine = sa.create_engine(url.parse(place.url).sqlalchemy, poolclass=sa.NullPool)
-    with engine.begin() as connection:
-        # A kind's records before its counters, which triggers still change until then.
-        for table in sorted(sa.inspect(connection).get_table_names()):
-            if table != VERSION_TABLE:
-                connection.execute(sa.text(f"DELETE FROM {table}"))
-    engine.dispose()
+    server = mariadb.server() if name == "mariadb" else postgres.server()
+    # In the order of their names, so a kind's records before its counters, which triggers still change until then.
+    server.empty(url, keep=VERSION_TABLE)
 
 
 @pytest.fixture(params=STORES)

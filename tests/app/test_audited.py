@@ -30,23 +30,20 @@ from holdfast import (
     StepEvents,
     publish_operation,
 )
-from holdfast.backends.sql import migrate
 from holdfast.outbox.operation import OPERATION_EVENTS
 from holdfast.outbox.publishing import PUBLISH_EVENTS
 from holdfast.testing import ManualClock
 from tests.app.test_outbox import drain
-from tests.stores import SQL_STORES, make_url
+from tests.stores import SQL_STORES, fresh_url
 
 SECRET = "4111-1111"
 HOUR = 3600.0
 
 
 @pytest.fixture(params=SQL_STORES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    url = make_url(request.param, tmp_path)
-    if request.param != "sqlite":
-        migrate.upgrade(url)
-    return url
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with fresh_url(request.param, tmp_path) as url:
+        yield url
 
 
 @pytest.fixture

@@ -30,18 +30,14 @@ from holdfast import (
     consecutive,
     outbox_readings,
 )
-from holdfast.backends.sql import migrate
 from holdfast.testing import ManualClock
 from tests.services import redis
-from tests.stores import SQL_STORES, make_url
+from tests.stores import SQL_STORES, fresh_url
 
 
 @pytest.fixture(params=SQL_STORES)
 def hold(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
-    url = make_url(request.param, tmp_path)
-    if request.param != "sqlite":
-        migrate.upgrade(url)
-    with Holdfast(url, telemetry=Hub(), background=False) as hold:
+    with fresh_url(request.param, tmp_path) as url, Holdfast(url, telemetry=Hub(), background=False) as hold:
         yield hold
 
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from holdfast.app import Holdfast
 from holdfast.cli.root import root
 from tests.cli import shop
+from tests.stores import make_migrated
 
 Run = Callable[..., Result]
 
@@ -25,11 +26,18 @@ def lines(result: Result) -> list[str]:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
+    """Where nothing is yet."""
     return f"sqlite:///{tmp_path / 'shop.db'}"
 
 
 @pytest.fixture
-def hold(url: str) -> Iterator[Holdfast]:
+def tables(tmp_path: Path) -> None:
+    """They are there, whatever needs them first."""
+    make_migrated(tmp_path / "shop.db")
+
+
+@pytest.fixture
+def hold(url: str, tables: None) -> Iterator[Holdfast]:
     """The program whose store the commands look at."""
     with Holdfast(url) as hold:
         hold.store.ping()
@@ -92,7 +100,7 @@ def failed(url: str, hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
 
 @pytest.fixture
-def own(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holdfast]:
+def own(url: str, tables: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holdfast]:
     """A shop whose orders are workflows."""
     monkeypatch.setenv(shop.URL, url)
     with shop.fulfilling() as own:

@@ -16,7 +16,6 @@ from sqlalchemy.orm import sessionmaker
 import holdfast as hf
 from holdfast.audit.event import AuditEvent
 from holdfast.audit.sink import DatabaseAuditSink
-from holdfast.backends.sql import migrate
 from holdfast.errors import AuditIntegrityError
 from holdfast.machine.outbox_entry import RELEASE, SUCCEED, OutboxStatus
 from holdfast.outbox import works
@@ -24,7 +23,7 @@ from holdfast.outbox.entry import OutboxEntry
 from holdfast.outbox.settle import Attempt, Settlement, statements_of
 from holdfast.outbox.subject import SubjectRef
 from tests.outbox.test_enqueue import Statements
-from tests.stores import SQL_STORES, make_url
+from tests.stores import SQL_STORES, fresh_url
 
 KILLS = {
     "postgres": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
@@ -38,9 +37,7 @@ def test_a_connection_that_was_lost_while_it_rested_is_not_used(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(works, "_REST_S", 0.0)
-    url = make_url(name, tmp_path)
-    migrate.upgrade(url)
-    with hf.Holdfast(url, background=False) as hold:
+    with fresh_url(name, tmp_path) as url, hf.Holdfast(url, background=False) as hold:
         hold.outbox.status_counts()
         _kill_all(hold.works.engine.url, name)
         assert hold.outbox.status_counts()[OutboxStatus.PENDING] == 0
@@ -50,9 +47,7 @@ def test_a_connection_that_was_lost_while_it_rested_is_not_used(
 def hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hf.Holdfast]:
     """On PostgreSQL, with an operation that answers what came before it, and a single connection."""
     monkeypatch.setitem(works._OPTIONS, "postgresql", {"pool_size": 1, "max_overflow": 0, "pool_timeout": 5})
-    url = make_url("postgres", tmp_path)
-    migrate.upgrade(url)
-    with hf.Holdfast(url, background=False) as hold:
+    with fresh_url("postgres", tmp_path) as url, hf.Holdfast(url, background=False) as hold:
 
         @hold.operation
         def note(context: Any) -> Any:

@@ -15,6 +15,7 @@ from holdfast.access.access import Access
 from holdfast.access.passwords import Passwords
 from holdfast.core.clock import Clock
 from holdfast.server.api import create_app
+from tests.stores import make_migrated
 
 BASE_URL = "http://127.0.0.1:8400"
 HERE = ("127.0.0.1", 50_000)
@@ -28,7 +29,7 @@ CHEAP = Passwords(time_cost=1, memory_kib=8, lanes=1)
 @contextmanager
 def holding(tmp_path: Path, clock: Clock | None = None, url: str | None = None) -> Iterator[Holdfast]:
     """A Holdfast on an SQLite file of its own."""
-    url = f"sqlite:///{tmp_path / 'holdfast.db'}" if url is None else url
+    url = make_migrated(tmp_path / "holdfast.db") if url is None else url
     with Holdfast(url, background=False, clock=clock, telemetry=Hub()) as hold:
         hold._access = Access(hold.store, clock, hub=hold.telemetry, passwords=CHEAP)
         yield hold

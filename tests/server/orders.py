@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import Holdfast, Retry, task, workflow
-from holdfast.backends.sql import migrate
 from holdfast.core.clock import Clock
 from holdfast.errors import PermanentError
 from holdfast.workflows.messages import CancelWorkflow
@@ -19,7 +18,7 @@ from holdfast.workflows.task_context import current_task
 from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.waiting import wait_signal
 from tests.server.clients import holding
-from tests.stores import make_url
+from tests.stores import fresh_url
 
 SECRET: Final = "hunter2"
 ORDER: Final[dict[str, Any]] = {"order": {"id": 7, "password": SECRET}}
@@ -122,10 +121,7 @@ class Shop:
 @contextmanager
 def shop_on(name: str, tmp_path: Path, clock: Clock | None = None) -> Iterator[Shop]:
     """The shop on a new store of that name."""
-    url = make_url(name, tmp_path)
-    if name in ("postgres", "mariadb"):
-        migrate.upgrade(url)
-    with holding(tmp_path, clock, url) as hold:
+    with fresh_url(name, tmp_path) as url, holding(tmp_path, clock, url) as hold:
         yield Shop(hold)
 
 

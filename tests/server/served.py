@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from starlette.testclient import TestClient
 
 from holdfast import Holdfast, Retry
-from holdfast.backends.sql.migrate import upgrade
 from tests.server.clients import API, BASE_URL, app_of, client_of, holding
-from tests.stores import make_url
+from tests.stores import fresh_url
 
 CHARGE = {"function": "charge", "args": {"order_id": "o1"}}
 
@@ -20,12 +19,9 @@ CHARGE = {"function": "charge", "args": {"order_id": "o1"}}
 @contextmanager
 def kept(name: str, tmp_path: Path, url: str | None = None, **options: Any) -> Iterator[Holdfast]:
     """A Holdfast on a fresh store of this kind, or on the one at `url`."""
-    if url is None:
-        url = make_url(name, tmp_path)
-        if name in ("postgres", "mariadb"):
-            upgrade(url)
-    with holding(tmp_path, url=url, **options) as hold:
-        yield hold
+    with nullcontext(url) if url else fresh_url(name, tmp_path) as at:
+        with holding(tmp_path, url=at, **options) as hold:
+            yield hold
 
 
 @contextmanager

@@ -39,6 +39,15 @@ class Server(PrivateServer):
             connection.execute(f'CREATE DATABASE "{name}"')
         return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
 
+    def empty(self, url: str, *, keep: str) -> None:
+        """Delete all rows of a database, but those of the table `keep`. In one statement: a test waits for it."""
+        with psycopg.connect(url) as connection:
+            connection.execute(
+                "DO $$ DECLARE name text; BEGIN FOR name IN SELECT tablename FROM pg_tables"
+                f" WHERE schemaname = 'public' AND tablename <> '{keep}' ORDER BY tablename"
+                " LOOP EXECUTE format('DELETE FROM %I', name); END LOOP; END $$"
+            )
+
     def start(self) -> None:
         folder = self._private()
         words = ["-c", "listen_addresses=", "-k", str(folder), *self._options]
@@ -54,10 +63,11 @@ class Server(PrivateServer):
 
 @cache
 def server() -> Server:
-    """The one server of this test run, with PostgreSQL's default settings."""
+    """The one server of this test run, with PostgreSQL's default settings, but that no commit waits for the disk: tests
+    kill processes, and never the machine."""
     if given := os.environ.get(URL_VARIABLE):
         return Server(given)
-    return private_server()
+    return private_server("-c", "fsync=off")
 
 
 def private_server(*options: str) -> Server:

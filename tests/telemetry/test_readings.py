@@ -25,7 +25,6 @@ from holdfast import (
     task,
     workflow,
 )
-from holdfast.backends.sql import migrate
 from holdfast.letters.events import HOWS
 from holdfast.readings import expected, readings
 from holdfast.store.query import ANY
@@ -33,7 +32,7 @@ from holdfast.telemetry.measure import SHARE, Fresh
 from holdfast.telemetry.prometheus import PrometheusCollector
 from holdfast.testing import ManualClock
 from holdfast.workflows.metrics import workflow_readings
-from tests.stores import SQL_STORES, STORES, make_url
+from tests.stores import SQL_STORES, STORES, fresh_url
 
 AGE_S = 5.0
 
@@ -63,17 +62,15 @@ Open = Callable[..., Scraped]
 @contextmanager
 def opened(name: str, tmp_path: Path) -> Iterator[Open]:
     made: list[Scraped] = []
-    url = make_url(name, tmp_path)
-    if name in SQL_STORES and name != "sqlite":
-        migrate.upgrade(url)
+    with fresh_url(name, tmp_path) as url:
 
-    def make(**options: Any) -> Scraped:
-        made.append(Scraped(url, **options))
-        return made[-1]
+        def make(**options: Any) -> Scraped:
+            made.append(Scraped(url, **options))
+            return made[-1]
 
-    yield make
-    for one in made:
-        one.hold.close()
+        yield make
+        for one in made:
+            one.hold.close()
 
 
 @pytest.fixture(params=STORES)

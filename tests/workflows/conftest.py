@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Hub
-from holdfast.backends.sql import migrate
 from holdfast.store.port import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.records import KINDS
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
-from tests.stores import fresh_store, make_url
+from tests.stores import fresh_store, fresh_url
 
 ENGINES = ("memory", "sqlite", "postgres")
 
@@ -57,11 +56,9 @@ def worker(worker_of: Callable[..., WorkflowWorker]) -> WorkflowWorker:
 @pytest.fixture(params=["sqlite", "postgres"])
 def hold(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Holdfast]:
     """A whole application, on each database that has everything."""
-    url = make_url(request.param, tmp_path)
-    if request.param != "sqlite":
-        migrate.upgrade(url)
-    with Holdfast(url, telemetry=Hub(), background=False, clock=clock) as hold:
-        yield hold
+    with fresh_url(request.param, tmp_path) as url:
+        with Holdfast(url, telemetry=Hub(), background=False, clock=clock) as hold:
+            yield hold
 
 
 @pytest.fixture

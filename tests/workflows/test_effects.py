@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -48,11 +49,13 @@ BOOKED = sa.Table(
 
 
 @pytest.fixture
-def ledger(hold: Holdfast) -> Holdfast:
+def ledger(hold: Holdfast) -> Iterator[Holdfast]:
     """The application with a table of its own."""
     with hold.sessions() as session, session.begin():
         BOOKED.create(session.connection())
-    return hold
+    yield hold
+    with hold.sessions() as session, session.begin():
+        BOOKED.drop(session.connection())
 
 
 def booked(hold: Holdfast) -> list[str]:

@@ -27,10 +27,9 @@ from holdfast import (
     task,
     workflow,
 )
-from holdfast.backends.sql import migrate
 from holdfast.testing import ManualClock
 from holdfast.workflows.worker import WorkflowWorker
-from tests.stores import make_url
+from tests.stores import fresh_url
 
 S = WorkflowStatus
 
@@ -139,10 +138,7 @@ def test_a_breaker_that_closes_in_another_process_wakes_what_is_parked_here(hold
 
 @pytest.mark.parametrize("name", ["sqlite", "postgres"])
 def test_a_worker_that_waits_is_woken_at_once(name: str, tmp_path: Path) -> None:
-    url = make_url(name, tmp_path)
-    if name != "sqlite":
-        migrate.upgrade(url)
-    with Holdfast(url, telemetry=Hub(), background=False) as hold:
+    with fresh_url(name, tmp_path) as url, Holdfast(url, telemetry=Hub(), background=False) as hold:
         bank = Bank(hold, Breaker(consecutive(2), open_for=3600))
         bank.open()
         parked = threading.Event()
