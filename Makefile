@@ -16,6 +16,9 @@ DEV   := $(VENV)/.holdfast-dev
 PEERS := .venv-peers/.holdfast-peers
 PIP   := -m pip install --quiet --disable-pip-version-check
 
+# Where nothing compiled is kept, each of the tests' many processes compiles everything anew; `make clean` removes it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo console test torture check api fmt bench docs clean
 
@@ -31,7 +34,7 @@ console: $(DEMO) ## Build the web console, if it has changed
 
 test: $(DEV) ## Run every test, the torture tests at their small size
 	@$(PY) console/build.py
-	@$(PY) -m pytest --numprocesses=$(JOBS) --dist=loadfile $(ARGS)
+	@$(PY) -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 torture: $(DEV) ## Run the randomised tests for long; SEED=7 repeats a run, SIZE=20 is the length
 	@echo "torture: SEED=$(SEED) SIZE=$(SIZE)"
@@ -40,8 +43,10 @@ torture: $(DEV) ## Run the randomised tests for long; SEED=7 repeats a run, SIZE
 check: $(DEV) ## Lint, format, types, layers and the list of public names
 	@echo "ruff check";         $(PY) -m ruff check --quiet .
 	@echo "ruff format";        $(PY) -m ruff format --quiet --check . || { echo "run: make fmt"; exit 1; }
-	@echo "mypy --strict";      $(PY) -m mypy --no-error-summary
-	@echo "pyright";            PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(PY) -m pyright
+	@echo "mypy --strict, and pyright beside it"; \
+	    $(PY) -m mypy --no-error-summary & mypy=$$!; \
+	    PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(PY) -m pyright; pyright=$$?; \
+	    wait $$mypy && exit $$pyright
 	@echo "lint-imports";       $(VENV)/bin/lint-imports --no-logo
 	@echo "public names";       $(PY) -m pytest tests/test_public_names.py
 
