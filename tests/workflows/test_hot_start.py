@@ -132,6 +132,21 @@ def test_a_worker_that_stops_takes_no_new_work_and_leaves_none_behind(
     assert {run.result(30) for run in started} == {3}
 
 
+def test_nothing_goes_on_at_a_worker_that_is_closed(flows: Workflows, worker_of: Callable[..., WorkflowWorker]) -> None:
+    """Who waits for a result would wait for news from there, and look at the store only now and then."""
+    gate = Gate("done")
+    wait = task(name="wait")(gate)
+    waiting = workflow(name="waiting")(lambda: wait())
+    flows.start(waiting)
+    worker = at_work(worker_of())
+    run = flows.start(waiting)
+    gate.entered()
+    assert worker.has(run.id)
+    worker.close()
+    assert not worker.has(run.id)
+    gate.open()
+
+
 def test_a_worker_takes_no_more_new_work_than_it_has_room_for(store: Store) -> None:
     flows = Workflows(store, clock=SYSTEM_CLOCK)
     gate, began = threading.Event(), threading.Semaphore(0)

@@ -257,7 +257,7 @@ class Shift:
 
     def has(self, workflow: str) -> bool:
         """Whether it goes on here, as far as we know."""
-        return self._runs.get(workflow) is not None or workflow in self._settling.untold
+        return (not self.is_over and self._runs.get(workflow) is not None) or workflow in self._settling.untold
 
     def drain(self) -> None:
         """Give back what has not begun, wait for what has, and leave."""
