@@ -299,6 +299,20 @@ def test_a_restart_runs_the_parts_of_a_stage_again(flows: Workflows, worker: Wor
     assert (run.status, journal.ran) == (S.SUCCEEDED, ["first", "whole"] * 2)
 
 
+def test_a_restart_gives_the_parts_of_a_stage_all_their_jumps_again(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    whole = stage("whole")
+    owned = {"parent_stage_id": whole.id, "synthetic_stage_owner": SyntheticStageOwner.STAGE_BEFORE}
+    run = start(flows, whole, stage("first", max_jumps=1, **owned))
+    for _ in range(2):
+        journal.answers["first"] = [TaskResult.jump_to("first", outputs={"old": True}), TaskResult.success()]
+        worker.run_once()
+        assert run.status is S.SUCCEEDED
+        flows.restart(run.id, "whole")
+        assert flows.workflow(run.id).stage("first").outputs == {}
+
+
 def test_a_stage_that_is_not_there_is_named_with_twenty_that_are(flows: Workflows, journal: Journal) -> None:
     run = start(flows, *(stage(f"s{number:02}") for number in range(30)))
     asked: list[Callable[[], Any]] = [

@@ -52,7 +52,7 @@ def restart(step: Advance, refs: Iterable[str], by: str, reason: str = "", *, ke
         step.stage(ref).context[WORD] = word
     run.status, run.ended_at = status, None
     reweigh(step)
-    for ref in scope:
+    for ref in (part for whole in scope for part in (whole, *step.parts(whole))):
         stage = step.touch(ref)
         stage.outputs, stage.jumps = {}, 0  # who asks for it wants all rounds of a loop
     for ref in scope:
