@@ -148,6 +148,18 @@ def test_a_jump_forward_leaves_out_what_is_between(flows: Workflows, worker: Wor
     assert flows.stages(run.id)["b"] is S.SKIPPED
 
 
+def test_a_jump_to_what_has_begun_beside_it_starts_nothing_and_the_log_says_so(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal
+) -> None:
+    journal.answers["a"] = [TaskResult.wait_signal("go"), TaskResult.jump_to("z")]
+    run = start(flows, stage("a"), stage("b", "a"), stage("z"))
+    worker.run_once()
+    assert flows.signal(run.id, "go")
+    worker.run_once()
+    assert (run.status, sorted(journal.ran)) == (S.SUCCEEDED, ["a", "a", "b", "z"])
+    assert [entry.facts.get("found") for entry in flows.log(run.id) if entry.type == "jumped"] == ["SUCCEEDED"]
+
+
 def test_a_stage_may_not_jump_for_ever(flows: Workflows, worker: WorkflowWorker, journal: Journal) -> None:
     journal.answers["a"] = [TaskResult.jump_to("a")] * 20
     run = start(flows, stage("a"))

@@ -8,7 +8,7 @@ waits for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.errors import some_of
 from holdfast.machine import ends, gates
@@ -19,6 +19,8 @@ from holdfast.machine.workflow import S, moved
 
 if TYPE_CHECKING:
     from holdfast.machine.run import Advance
+
+_STARTS: Final = (S.NOT_STARTED, S.BUFFERED)
 
 
 class Jump(NamedTuple):
@@ -48,7 +50,10 @@ def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outpu
         step.fail(ref, {"type": "TaskError", "message": message})
         return
     way = plan_jump({one: plan.before for one, plan in step.plan.stages.items()}, ref, target)
-    step.note("jumped", ref, to=target, reset=way.reset, skipped=way.skipped)
+    status = step.stage(target).status
+    # Two branches may lead to one stage: the second of them starts nothing.
+    found = {} if way.back or status in _STARTS else {"found": status.value}
+    step.note("jumped", ref, to=target, reset=way.reset, skipped=way.skipped, **found)
     for one in (*way.reset, *way.skipped, target):
         step.stage(one)  # whatever is missing is missed before anything is changed
     if not gates.choose(step, stage):
@@ -70,7 +75,7 @@ def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outpu
     goal.context.update(context)
     if goal.status is S.NOT_STARTED and not way.back:
         step.admit(goal, at_will=True)
-    elif goal.status in (S.NOT_STARTED, S.BUFFERED):
+    elif goal.status in _STARTS:
         gates.enter(step, goal, at_will=True)
     for one in way.reset:
         step.consider(step.stage(one))  # nobody tells a stage whose way here was kept
