@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import Event, current_thread
 
 import pytest
 from starlette.testclient import TestClient
@@ -42,8 +42,9 @@ def test_only_one_looks_at_a_time_and_others_get_what_was_found_before(
     began, may_go_on, count = Event(), Event(), hold.letters.count_all
 
     def slow() -> int:
-        began.set()
-        assert may_go_on.wait(30)
+        if current_thread().name.startswith("AnyIO"):  # who answers a request; the server looks by itself as well
+            began.set()
+            assert may_go_on.wait(30)
         return count()
 
     monkeypatch.setattr(hold.letters, "count_all", slow)  # the store takes its time
