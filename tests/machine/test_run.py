@@ -433,6 +433,23 @@ def test_a_merge_counts_all_its_jumps_and_tells_a_stage_once() -> None:
     assert engine.stages["c"].edges == Edges(2, open=1)
 
 
+@pytest.mark.parametrize("sources", [("a", "b"), ("a",)], ids=["it goes on for another one", "it is over"])
+def test_a_merge_whose_end_withdraws_a_stage_before_it_goes_on_once(sources: tuple[str, ...]) -> None:
+    requires: dict[str, tuple[str, ...]] = dict.fromkeys((*sources, "late"), ())
+    merge = {"join": JoinType.MULTI_MERGE, "cancel_region": ("late",)}
+    engine = Engine(plan_of({**requires, "m": (*sources, "late"), "z": ("m",)}, m=merge, late={"scheduled_at": 1000}))
+    engine.start()
+    for ref in sources:
+        engine.step(lambda step, ref=ref: step.succeed(ref, {}, {}))  # type: ignore[misc]
+    step = engine.step(lambda step: step.succeed("m", {}, {}))
+    started = [event["stage"] for event in step.events if event["type"] == "stage_started"]
+    assert started == (["m"] if len(sources) > 1 else ["z"])  # and not twice
+    engine.drain(well)
+    assert engine.stages["m"].incarnation == len(sources)
+    assert engine.stages["z"].edges == Edges(1, 1)
+    checked(engine)
+
+
 def test_a_jump_leads_on_also_where_the_split_chooses_another_branch() -> None:
     class First:
         def branches(self, stage: StageState) -> list[str]:
@@ -497,6 +514,18 @@ def test_a_restart_runs_everything_after_the_stage_again_and_nothing_else() -> N
     engine.drain(noted)
     assert (engine.run.status, ran) == (S.SUCCEEDED, ["b", "c"])
     assert {ref: one.incarnation for ref, one in engine.stages.items()} == {"a": 1, "x": 1, "b": 2, "c": 2}
+
+
+def test_a_restart_starts_no_stage_that_the_end_of_another_one_has_withdrawn() -> None:
+    quick: dict[str, Any] = {"tasks": ()}
+    requires: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "late": ()}
+    engine = Engine(plan_of(requires, a=quick, b={**quick, "cancel_region": ("late",)}))
+    engine.start()
+    assert engine.statuses() == {"a": S.SUCCEEDED, "b": S.SUCCEEDED, "late": S.SKIPPED}
+    step = engine.step(lambda step: restart(step, ["a", "late"], "ann"))
+    assert [event["stage"] for event in step.events if event["type"] == "stage_started"] == ["a", "b"]
+    assert engine.stages["late"].skip_cause == SkipCause.WITHDRAWN
+    checked(engine)
 
 
 def test_a_restart_after_a_failure_takes_up_what_the_failure_cut_off() -> None:

@@ -37,7 +37,9 @@ def complete(step: Advance, stage: StageState, status: WorkflowStatus) -> None:
     step.events.append({"type": "stage_ended", "stage": plan.ref, "status": status._value_})
     step.close(stage)
     if plan.cancel_region and status in CONTINUABLE:
+        ending, step.ending = step.ending, step.ending | {plan.ref}
         gates.clear_region(step, stage)
+        step.ending = ending
     if plan.join is JOIN.MULTI_MERGE and status in CONTINUABLE:
         _merge(step, stage)
     else:
@@ -111,11 +113,17 @@ def tell(step: Advance, stage: StageState) -> None:
         edge = edge_of(stage, ref)
         if edge is not EDGE.ACTIVE:
             child.edges = child.edges.counting(edge)
-            # One that was skipped is over: it has told those after it.
-            if child.plan.join is JOIN.MULTI_MERGE and child.fired and child.status in _RAN:
-                _merge(step, child)
-            else:
-                step.consider(child)
+            heard(step, child)
+
+
+def heard(step: Advance, stage: StageState) -> None:
+    """A stage has counted the end of one before it."""
+    # One that was skipped is over: it has told those after it.
+    if stage.plan.join is JOIN.MULTI_MERGE and stage.fired and stage.status in _RAN:
+        if stage.plan.ref not in step.ending:
+            _merge(step, stage)
+    else:
+        step.consider(stage)
 
 
 def _child_ended(step: Advance, parent: StageState, child: StageState) -> None:

@@ -57,7 +57,8 @@ def restart(step: Advance, refs: Iterable[str], by: str, reason: str = "", *, ke
         stage.outputs, stage.jumps = {}, 0  # who asks for it wants all rounds of a loop
     for ref in scope:
         stage = step.stage(ref)
-        if ref in targets and not any(one in scope for one in stage.plan.before):
+        is_free = stage.status is S.NOT_STARTED  # unless the start of another one has withdrawn it
+        if ref in targets and is_free and not any(one in scope for one in stage.plan.before):
             gates.enter(step, stage, at_will=True)
     step.end_if_over()
 

@@ -80,6 +80,9 @@ _INDIFFERENT: Final = _Indifferent()
 class Advance:
     """One step of a workflow, in memory. `now` is the store's time in microseconds."""
 
+    ending: frozenset[str] = frozenset()
+    """The stages that have ended and clear their regions: what follows for them comes after that."""
+
     def __init__(
         self, plan: Plan, run: RunState, stages: dict[str, StageState], now: int, judge: Judge = _INDIFFERENT
     ) -> None:
