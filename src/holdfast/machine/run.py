@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from holdfast.errors import InvalidStateTransitionError, PermanentError
-from holdfast.machine import ends, gates, instances
+from holdfast.machine import ends, gates, instances, plain
 from holdfast.machine.computed_status import failure_status
 from holdfast.machine.graph import PHASE, SKIP, SkipCause, phase_of
 from holdfast.machine.run_state import (
@@ -147,7 +147,9 @@ class Advance:
         stage = self.touch(ref)
         stage.outputs.update(outputs)
         stage.context.update(context)
-        if gates.choose(self, stage) if stage.plan.rivals else stage.status not in COMPLETE:
+        if status is S.SUCCEEDED and plain.ends_so(stage):
+            plain.end(self, stage)
+        elif gates.choose(self, stage) if stage.plan.rivals else stage.status not in COMPLETE:
             self.end_task(stage, status)
             self.after_task(stage)
         self.end_if_over()
@@ -299,15 +301,20 @@ class Advance:
 
     def admit(self, stage: StageState, *, at_will: bool = False) -> None:
         """Start a stage whose turn it is, or skip it if nobody wants it. `at_will`: at whatever time."""
+        if self.wants(stage):
+            gates.enter(self, stage, at_will=at_will)
+
+    def wants(self, stage: StageState) -> bool:
+        """Whether a stage whose turn it is shall start. One that shall not is skipped, and one of which nobody can say
+        that fails."""
         try:
             cause = SKIP.MANUAL if stage.unwanted else self.judge.skips(stage)
         except PermanentError as error:
             self.begin(stage, fails=str(error))
-            return
-        if cause is None:
-            gates.enter(self, stage, at_will=at_will)
-        else:
+            return False
+        if cause is not None:
             self.skip(stage, cause, "it is not wanted")
+        return cause is None
 
     def begin(self, stage: StageState, fails: str | None = None) -> None:
         """Start a stage: what belongs before it, or its first task. `fails`: why it ends at once, since nobody can say

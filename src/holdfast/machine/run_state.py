@@ -104,9 +104,20 @@ class StagePlan:
     instances: Instances | None = None
     works: tuple[Work, ...] = field(init=False, repr=False, compare=False)
     """What is to be done for each of its tasks, at once."""
+    is_plain: bool = field(init=False, repr=False, compare=False)
+    """Whether there is nothing to it but one task, the stages that it waits for, all of them, and those after it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "works", tuple([Work(self.ref, at) for at in range(len(self.tasks))]))
+        asked = (self.parent, self.milestone, self.instances, self.scheduled_at, self.expires_at, self.limit_s)
+        is_plain = (
+            len(self.tasks) == 1
+            and self.join in (JOIN.AND, JOIN.OR)
+            and self.split is SPLIT.AND
+            and not (self.children or self.peers or self.watched_by or self.cancel_region or self.rivals)
+            and all(one is None for one in asked)
+        )
+        object.__setattr__(self, "is_plain", is_plain)
 
 
 class Plan(NamedTuple):

@@ -18,9 +18,10 @@ DEEPEST: Final = 100
 _LONGEST_WAY: Final = 12
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_AS_THEY_ARE: Final = frozenset({int, bool, type(None)})
+AS_THEY_ARE: Final = frozenset({int, bool, type(None)})
+"""The types of what is JSON and needs no look."""
 _TEXT: Final = frozenset({str})
-_SIMPLE: Final = _AS_THEY_ARE | _TEXT
+_SIMPLE: Final = AS_THEY_ARE | _TEXT
 # PostgreSQL holds no U+0000, and UTF-8 no lone half of a surrogate pair.
 _UNSTORABLE: Final = dict.fromkeys((0, *range(0xD800, 0xE000)), "\ufffd")
 
@@ -53,6 +54,21 @@ def json_writer(*, sort_keys: bool = False, allow_nan: bool = False) -> Callable
 
 plain_to_json: Final = json_writer()
 """The JSON text of what `plain` gave."""
+
+
+class Written(dict[str, Any]):
+    """A JSON object that many documents contain, and its text, which is made once. Nobody changes it."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, **facts: Any) -> None:
+        super().__init__(facts)
+        self.text = plain_to_json(facts)
+
+
+def objects_to_json(objects: Iterable[dict[str, Any]]) -> str:
+    """The JSON text of a list of objects that `plain` gave."""
+    return f"[{','.join([one.text if type(one) is Written else plain_to_json(one) for one in objects])}]"
 
 
 def simple_to_json(value: Any) -> str | None:
@@ -112,7 +128,7 @@ def _plain(value: Any, way: Way, depth: int) -> Any:
         if isinstance(value, dict):
             return {
                 key if type(key) is str and key.isidentifier() else _key(key, way): (
-                    item if type(item) in _AS_THEY_ARE else _plain(item, (way, key), depth + 1)
+                    item if type(item) in AS_THEY_ARE else _plain(item, (way, key), depth + 1)
                 )
                 for key, item in value.items()
             }

@@ -263,24 +263,27 @@ KINDS: Final = (
     FINALIZER, SERVING, LEASE,
 )  # fmt: skip
 _more_of: Final = attrgetter(*_MORE)
+_USUAL: Final = _more_of(StageState(StagePlan(ref="")))
 _NULL: Final = "null"
 
 
 def stage_text(stage: StageState) -> str:
     """The state of a stage as JSON; what is as it was at first is left out."""
-    # Words of an enumeration are texts to JSON, too.
-    more = _more_of(stage)
-    if not any(more):
-        tasks = []
-        for task in stage.tasks:
+    more, tasks = _more_of(stage), stage.tasks
+    if more == _USUAL:
+        # A loop, as a generator would take longer than all of this.
+        text, comma = _head(stage.part, stage.at, stage.edges, stage.fired), ""
+        for task in tasks:
             began, ended, error = task.started_at, task.ended_at, task.error
-            tasks.append(
-                f'["{task.status._value_}",{task.attempt},{_NULL if began is None else began},'
+            text += (
+                f'{comma}["{task.status._value_}",{task.attempt},{_NULL if began is None else began},'
                 f"{_NULL if ended is None else ended},{_NULL if error is None else plain_to_json(error)}]"
             )
-        return f"{_head(stage.part, stage.at, stage.edges, stage.fired)}{','.join(tasks)}]}}"
+            comma = ","
+        return f"{text}]}}"
+    # Words of an enumeration are texts to JSON, too.
     state: dict[str, Any] = {"v": 1, "part": stage.part, "at": stage.at, "edges": stage.edges, "fired": stage.fired}
-    state["tasks"] = [[t.status, t.attempt, t.started_at, t.ended_at, t.error] for t in stage.tasks]
+    state["tasks"] = [[t.status, t.attempt, t.started_at, t.ended_at, t.error] for t in tasks]
     state |= {name: value for name, value in zip(_MORE, more, strict=True) if value}
     return plain_to_json(state)
 

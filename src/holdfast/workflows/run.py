@@ -9,7 +9,7 @@ from holdfast.machine.graph import SkipCause
 from holdfast.machine.instances import base_of
 from holdfast.machine.run import Advance, Cleanup, Missing, StageState
 from holdfast.machine.workflow import WorkflowStatus
-from holdfast.store.codec import from_json, plain_to_json
+from holdfast.store.codec import from_json, objects_to_json, plain_to_json
 from holdfast.store.ids import new_record_id
 from holdfast.store.port import Change, Insert, Store, Swap
 from holdfast.telemetry.causation import CAUSATION_FIELD
@@ -207,7 +207,7 @@ class Run:
         """
         new, id, seq = self.record, self.id, self.seq + 1
         # The first of all changes: who waits for another one's transaction holds nothing yet that is waited for.
-        log = (entry_id(id, seq), 1, None, id, step.now, plain_to_json(step.events))
+        log = (entry_id(id, seq), 1, None, id, step.now, objects_to_json(step.events))
         changes: list[Change] = [Insert(EVENT, EVENT.make(log))]
         if not fenced or not self._is_as_stored():
             new = self._next(seq)
