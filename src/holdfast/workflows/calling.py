@@ -23,7 +23,7 @@ from holdfast.machine.jump import jump
 from holdfast.machine.retry import Retry
 from holdfast.machine.run import Advance, Child, Wait
 from holdfast.machine.workflow import WorkflowStatus
-from holdfast.store.codec import micros, plain
+from holdfast.store.codec import AS_THEY_ARE, micros, plain
 from holdfast.store.ids import new_record_id
 from holdfast.workflows.children import Offspring, SubWorkflow, offspring
 from holdfast.workflows.compartment import SHORTEST_RETRY_S
@@ -128,7 +128,8 @@ class Call:
                 raise CancelledError(self.cut_by)
             self._marks().announce()
             began(self)
-            return self.bred(function(*self.args, **self.kwargs))
+            value = function(*self.args, **self.kwargs)
+            return self.bred(value) if isinstance(value, SubWorkflow) else value
 
         return call
 
@@ -165,7 +166,7 @@ class Call:
     def takes_the_place_of(self, other: Call) -> bool:
         """Whether it can be made as the next one with the other's ticket: in a thread, with the same time limit."""
         task = self.task
-        return not task.is_async and not self.is_late and task.timeout == other.task.timeout
+        return task.timeout == other.task.timeout and not task.is_async and not self.is_late
 
     @property
     def is_late(self) -> bool:
@@ -194,6 +195,8 @@ class Call:
         """The same for a call that has answered."""
         if getattr(self.task, "paces_itself", False):
             return self.ended(ExecutionResult(True, answer, run_s=run_s))
+        if type(answer) in AS_THEY_ARE:
+            return Success(self.item, {"result": answer})
         return self.returned(answer)
 
     def _ended(self, result: ExecutionResult) -> Settles:

@@ -92,7 +92,7 @@ def concerns_others(run: Run, step: Advance) -> bool:
         or step.revived
         or (record.pipeline is not None and record.status != run.state.status)
         or (record.parent is not None and run.state.status in COMPLETE)
-        or _left_alone(run, step)
+        or (run.stood(S.SUSPENDED, step.changed) and _left_alone(run, step))
     )
 
 
@@ -128,8 +128,9 @@ def _has_its_turn(lines: Lines, id: str, wanted: Wanted) -> bool:
 def _left_alone(run: Run, step: Advance) -> list[str]:
     """The workflows that stages have waited for, and that have not ended."""
     found: list[str] = []
-    for ref, stage in step.changed.items():
-        if run.was(ref, S.SUSPENDED) and ref not in step.joined and (before := run.as_stored(ref)) is not None:
+    for ref in run.stood(S.SUSPENDED, step.changed):
+        stage = step.changed[ref]
+        if ref not in step.joined and (before := run.as_stored(ref)) is not None:
             child = from_json(before.state).get("child")
             if child is not None and (stage.status is not S.SUSPENDED or stage.child != child):
                 found.append(child)

@@ -69,10 +69,10 @@ class Hands:
 
     def room(self, type: str) -> int:
         """How many more items of a type are worth having here."""
-        if _needs_no_slot(type):
-            return MOST_WAITS - self.at_hand.count[type]
         if ahead := self._pace.ahead(type):
             return ahead - self.at_hand.count[type]
+        if _needs_no_slot(type):
+            return MOST_WAITS - self.at_hand.count[type]
         return self._slots.free_slots(type) - self._promised[type] - len(self._ready.get(type, ()))
 
     def is_hungry(self, type: str) -> bool:
@@ -90,8 +90,10 @@ class Hands:
                 if type not in self._ready:
                     self._ready[type] = deque()
                 self._ready[type].append(call)
-                types[type] = None
-        self.fill(types)
+                if type not in self._lanes.back_soon:
+                    types[type] = None
+        if types:
+            self.fill(types)
 
     def fill(self, types: Iterable[str] | None = None, *, at_once: bool = False) -> None:
         """Have every free slot used, of these types or of all. Light calls are for the thread that makes one of their

@@ -140,10 +140,10 @@ class Run:
         found = self.as_stored(ref)
         return 0 if found is None else found.version
 
-    def was(self, ref: str, status: WorkflowStatus) -> bool:
-        """Whether a stage stood so when it was stored last."""
-        row = self._rows.get(ref)
-        return row is not None and row[_STATUS] == status
+    def stood(self, status: WorkflowStatus, refs: Iterable[str]) -> list[str]:
+        """Those of the stages that stood so when they were stored last."""
+        rows = self._rows
+        return [ref for ref in refs if ref in rows and rows[ref][_STATUS] == status]
 
     def as_stored(self, ref: str) -> StageRecord | None:
         """A stage that was read or stored here, as it was stored last."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import filterfalse
 from typing import Any, Final
 
 from holdfast.store.codec import to_json
@@ -74,10 +75,14 @@ class Runs:
     def get(self, id: str) -> Run | None:
         return self._runs.get(id)
 
-    def knows_all(self, id: str) -> bool:
-        """Whether it is here with all its stages."""
-        run = self._runs.get(id)
-        return run is not None and run.knows_all
+    def know_all(self, ids: Iterable[str]) -> bool:
+        """Whether these workflows are here with all their stages."""
+        runs = self._runs
+        for id in ids:
+            run = runs.get(id)
+            if run is None or not run.knows_all:
+                return False
+        return True
 
     def add(self, run: Run) -> None:
         run.strict = self._strict  # whoever has started it may not have known
@@ -91,7 +96,7 @@ class Runs:
 
     def read(self, ids: Iterable[str]) -> None:
         """Have these workflows here, if they exist."""
-        lacking = [id for id in ids if id not in self._runs]
+        lacking = [*filterfalse(self._runs.__contains__, ids)]
         if lacking:
             records = self._store.get(WORKFLOW, lacking)
             self._add_all(as_of_now(self._store, [(one, one.version) for one in records if one is not None]))

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final
 
@@ -79,7 +80,7 @@ class Settling:
         told: Callable[[Run], None],
         ending: Ending = lambda run, step: [],
         retries: int = 3,
-        stored: Callable[[Sequence[Told]], None] = lambda told: None,
+        stored: Callable[[Iterable[Told]], None] = lambda told: None,
     ) -> None:
         self._store = store
         self._runs = runs
@@ -161,7 +162,8 @@ class Settling:
                 over, self._over = self._over, []
                 stored, self._stored = self._stored, []
                 self.writing.release()
-                self._report([(step.run, step.events) for step in stored])
+                if stored:
+                    self._report((step.run, step.events) for step in stored)
                 for run in over:  # tasks that are asked to stop may do something about it: not under our lock
                     # First: who begins to wait after it was told must not take it for one that will be.
                     self.untold.discard(run.id)
@@ -191,7 +193,7 @@ class Settling:
         """Takes out of `groups` and `new` what is done with."""
         try:
             self._runs.read(groups)
-            if not all(map(self._runs.knows_all, groups)):
+            if not self._runs.know_all(groups):
                 self._runs.meet(refs_of(one.item for group in groups.values() for one in group).items())
             now, rooms = self._store.now(), Rooms(self._room, self._owner())
             steps = [self._preparing.prepare(self._present(id), group, now, rooms) for id, group in groups.items()]
@@ -319,30 +321,34 @@ class Settling:
         return follow(self._store, self._runs.blueprints, others, self._store.now()) if others else NOTHING
 
     def _commit(self, steps: list[Prepared]) -> None:
-        following = self._following(steps)
-        changes = [change for step in steps for change in step.changes]
+        changes: list[Change] = []
+        shared = over = concerns = False
+        for step in steps:
+            changes += step.changes
+            shared, over, concerns = shared or step.shared, over or step.over, concerns or step.step is not None
+        following = self._following(steps) if concerns else NOTHING
         changes += following.changes
         if not changes:
             return
         if len(steps) > 1 or len(changes) > FEW:
             changes = in_order(changes)
-        shared = following.changes or any(step.shared for step in steps)
-        wake = WAKE if shared else ENDED if any(step.over for step in steps) else None
-        self._store.commit(changes, wake=wake)
+        self._store.commit(changes, wake=WAKE if shared or following.changes else ENDED if over else None)
         for blueprint in following.blueprints:
             self._runs.blueprints.add(blueprint)
         handed: list[tuple[ItemRecord, Run]] = []
         self._stored += steps
         for step in steps:
-            step.run.stored(step.record, step.rows)
+            run = step.run
+            run.stored(step.record, step.rows)
             if step.over:
-                self.untold.add(step.run.id)
-                self._runs.forget((step.run.id,))
-                self._over.append(step.run)
+                self.untold.add(run.id)
+                self._runs.forget((run.id,))
+                self._over.append(run)
             elif step.kept:
-                self._runs.add(step.run)
-            handed += [(item, step.run) for item in step.kept]
-        self._hand_out(handed)
+                self._runs.add(run)
+            handed += zip(step.kept, repeat(run), strict=False)
+        if handed:
+            self._hand_out(handed)
 
 
 def unreadable(id: str, ref: str = "") -> LookupError:

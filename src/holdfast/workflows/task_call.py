@@ -29,6 +29,8 @@ from holdfast.workflows.execution import ExecutionResult, TaskCircuit
 OnDone = Callable[[ExecutionResult], object]
 _NOWHERE: Final = Context()
 """The context of what is over: whoever watches the time still holds the call, which must not hold its workflow."""
+_ANSWERS: Final = frozenset({type(None), bool, int, float, str, list, dict})
+"""What most calls answer with, and nobody waits for."""
 _log: Final = logging.getLogger("holdfast.workflows")
 
 
@@ -193,27 +195,28 @@ class TaskCall:
         """In a thread."""
         value: Any = None
         error: BaseException | None = None
-        while self._is_in_time():
+        goes_on = self._is_in_time()
+        while goes_on:
             try:
                 value = self.context.run(self._call)
             except BaseException as raised:  # SystemExit too: whoever waits for the call decides what it means
                 error = raised
                 break
-            if self._then is None or not self._gives_way(self._then, value):
-                break
+            goes_on = self._then is not None and self._gives_way(self._then, value)
         if self._state is _AT.OVER:  # somebody else has heard of it
             return
         self._room.threads.about_to_be_free()
-        if error is not None or not hasattr(type(value), "__await__"):
+        if error is not None or not _is_awaited(value):
             self._end(value, error)
         elif not self._on_loop(value):
             self._end(None, RuntimeError("could not start a thread for the event loop"))
 
     def _gives_way(self, then: Then, value: Any) -> bool:
         """Whether another call is to be made in the place of one that has ended well."""
-        room, run_s = self._room, self._run_s()
-        if hasattr(type(value), "__await__"):
+        room, began = self._room, self._started
+        if _is_awaited(value):
             return False
+        run_s = 0.0 if began is None else room.clock.monotonic() - began
         with room.lock:
             if self._state is not _AT.RUNNING:
                 return False
@@ -226,19 +229,19 @@ class TaskCall:
         except BaseException:
             _log.exception("what follows a %s task failed", room.task_type)
             following = None
-        if following is None:
-            self._state = _AT.RUNNING
-            return False
-        if isinstance(following, Gone):
-            self._go(following, run_s)
+        if not isinstance(following, Turn):
+            if following is None:
+                self._state = _AT.RUNNING
+            else:
+                self._go(following, run_s)
             return False
         token, self.context = TaskToken(room.clock), copy_context()
-        self._entered = room.clock.monotonic()
+        now = room.clock.monotonic()
         with room.lock:
             room.counts["completed"] += 1
             room.note_run(run_s)
             self._work, self._on_done, self._circuit, self._then = following
-            self.token, self.at = token, self._entered + self._timeout
+            self.token, self.at, self._entered, self._started = token, now + self._timeout, now, now
             self._turn += 1
             self._state = _AT.RUNNING
         return True
@@ -369,6 +372,11 @@ class TaskCall:
             listener(*what)
         except BaseException:
             _log.exception("what follows a %s task failed", self._room.task_type)
+
+
+def _is_awaited(value: Any) -> bool:
+    """Whether a function that is none of asyncio's has answered with something to be awaited."""
+    return type(value) not in _ANSWERS and hasattr(type(value), "__await__")
 
 
 def _is_async(work: Any) -> bool:

@@ -20,14 +20,15 @@ Work = Callable[[sqlite3.Connection], Any]
 
 
 class _Unit:
-    """A unit of work and what became of it. `settled` is locked until there is something to know."""
+    """A unit of work and what became of it. If it waits, `settled` is locked until there is something to know."""
 
     __slots__ = ("work", "settled", "leads", "result", "error")
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, *, waits: bool) -> None:
         self.work = work
-        self.settled = threading.Lock()
-        self.settled.acquire()
+        if waits:
+            self.settled = threading.Lock()
+            self.settled.acquire()
         self.leads = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -59,10 +60,10 @@ class GroupWriter:
                     return work(self._open())
                 finally:
                     self._hand_on()
-            unit = _Unit(work)
+            unit = _Unit(work, waits=False)
             self._lead(unit)
         else:
-            unit = _Unit(work)
+            unit = _Unit(work, waits=True)
             self._queue.append(unit)
             self._follow(unit)
         if unit.error is not None:
@@ -126,22 +127,18 @@ class GroupWriter:
         unit: _Unit | None = own
         while unit is not None:
             together.append(unit)
-            if not connection.in_transaction:
-                connection.execute("BEGIN IMMEDIATE")
-                self._do_first(connection, unit)
-            else:
+            if connection.in_transaction:
                 self._do_next(connection, unit)
+            else:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    unit.result = unit.work(connection)
+                except Exception as error:  # alone so far, it takes the transaction with it
+                    unit.error = error
+                    self._undo()
             unit = self._queue.popleft() if self._queue and len(together) < MOST_TOGETHER else None
         if connection.in_transaction:
             connection.execute("COMMIT")
-
-    def _do_first(self, connection: sqlite3.Connection, unit: _Unit) -> None:
-        """Alone in its transaction so far, a unit that fails takes the transaction with it."""
-        try:
-            unit.result = unit.work(connection)
-        except Exception as error:
-            unit.error = error
-            self._undo()
 
     def _do_next(self, connection: sqlite3.Connection, unit: _Unit) -> None:
         connection.execute("SAVEPOINT unit")
@@ -164,11 +161,16 @@ class GroupWriter:
 
     def _hand_on(self) -> None:
         """Let the first in the queue lead, or open the gate."""
-        try:
-            following = self._queue.popleft()
-        except IndexError:
+        following = None
+        if self._queue:
+            try:
+                following = self._queue.popleft()
+            except IndexError:  # whoever was interrupted has taken his own out
+                pass
+        if following is None:
             self._gate.release()
-            self._look_again()
+            if self._queue:
+                self._look_again()
         else:
             following.leads = True
             following.settled.release()
