@@ -516,6 +516,18 @@ def test_a_restart_runs_everything_after_the_stage_again_and_nothing_else() -> N
     assert {ref: one.incarnation for ref, one in engine.stages.items()} == {"a": 1, "x": 1, "b": 2, "c": 2}
 
 
+def test_a_stage_that_is_resumed_to_be_called_again_tells_who_waits_for_the_one_it_withdraws() -> None:
+    rival = {"peers": ("b",), "rivals": ("b",), "scheduled_at": 1000}
+    waiting = {"milestone": ("a", S.RUNNING)}
+    engine = Engine(plan_of({"a": (), "b": (), "c": ()}, a=rival, b={"peers": ("a",), "rivals": ("a",)}, c=waiting))
+    engine.start()
+    engine.step(lambda step: step.suspend("b", Wait("go", None, calls=True)))
+    engine.step(lambda step: step.resume("b", "go", None))
+    assert engine.statuses() == {"a": S.SKIPPED, "b": S.RUNNING, "c": S.SKIPPED}  # what it waited for never comes
+    engine.drain(well)
+    checked(engine)
+
+
 def test_a_restart_starts_no_stage_that_the_end_of_another_one_has_withdrawn() -> None:
     quick: dict[str, Any] = {"tasks": ()}
     requires: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "late": ()}

@@ -252,13 +252,14 @@ class Advance:
         calls = stage.wait is not None and stage.wait.calls
         stage.status, stage.wait = moved(f"stage {ref!r}", stage.status, S.RUNNING), None
         self.note("stage_resumed", ref, signal=name)
-        if not gates.choose(self, stage):
-            self.end_if_over()
-        elif calls:
+        goes_on = gates.choose(self, stage)
+        if goes_on and not calls:
+            self.succeed(ref, {"result": value}, {})
+            return
+        if goes_on:
             stage.context[WORD] = {"name": name, "data": value}
             self.work.append(Work(ref, stage.at))
-        else:
-            self.succeed(ref, {"result": value}, {})
+        self.end_if_over()
 
     def run_out(self, ref: str) -> None:
         """A task has waited as long as it may."""
