@@ -13,10 +13,12 @@ from holdfast.errors import InvalidStateTransitionError, TaskError
 from holdfast.machine.gates import skip_by_hand
 from holdfast.machine.graph import JoinType, SplitType
 from holdfast.machine.instances import Stages
+from holdfast.machine.jump import jump
 from holdfast.machine.restart import restart
 from holdfast.machine.run import Advance, Owner, Plan, StagePlan, StageState, Wait
 from holdfast.machine.workflow import COMPLETE, TRANSITIONS, WorkflowStatus
-from tests.machine.test_run import TASK, Engine, by_chance, plan_of, plans
+from holdfast.store.codec import objects_to_json, plain_to_json
+from tests.machine.test_run import TASK, Engine, by_chance, entries, plan_of, plans
 
 S = WorkflowStatus
 
@@ -30,11 +32,19 @@ def at_length(plan: Plan) -> Plan:
     return Plan(Stages(stages), plan.roots)
 
 
-_GIVEN = [name for name in StagePlan.__slots__ if name not in ("works", "is_plain")]
+_GIVEN = [name for name in StagePlan.__slots__ if name not in ("works", "word", "is_plain")]
 
 
 def told(step: Advance) -> list[Any]:
-    return [step.events, step.work, sorted(step.changed), step.dropped, step.cancels, step.cleanups, [*step.announced]]
+    return [
+        entries(step),
+        step.work,
+        sorted(step.changed),
+        step.dropped,
+        step.cancels,
+        step.cleanups,
+        [*step.announced],
+    ]
 
 
 def standing(stage: StageState) -> dict[str, Any]:
@@ -64,14 +74,16 @@ class Way:
     def _work(self, step: Advance) -> None:
         """What has come of some tasks, in one step, as a worker stores it."""
         engine, random = self.engine, self.random
-        for _ in range(min(random.choice((1, 1, 1, 2, 3)), len(engine.work))):
+        for number in range(min(random.choice((1, 1, 1, 2, 3)), len(engine.work))):
             work, incarnation = engine.work.pop(random.randrange(len(engine.work)))
             stage = engine.stages[work.ref]
             if stage.incarnation != incarnation or stage.status in COMPLETE or engine.run.status in COMPLETE:
                 continue
             if work.waits:
                 step.fire(work.kind, work.ref)
-            elif random.random() < 0.6:
+            elif (
+                number or random.random() < 0.6
+            ):  # what begins stages anew comes first: the engine stamps work at the end
                 step.succeed(work.ref, {"at": work.at}, {})
             else:
                 self._any(work, step)
@@ -144,6 +156,19 @@ def test_a_chain_of_ordinary_stages_is_done_in_one_go(monkeypatch: pytest.Monkey
     assert {one.outputs["result"] for one in engine.stages.values()} == {"a", "b", "c"}
 
 
+@pytest.mark.parametrize("ref", ["a", 'a "quoted" one', "näme\n", "😀"])
+def test_the_log_of_what_is_done_in_one_go_has_the_text_that_the_encoder_makes(ref: str) -> None:
+    plan = plan_of({"first": (), ref: ("first",)})
+    ways = [Engine(plan), Engine(at_length(plan))]
+    texts = []
+    for way in ways:
+        way.start()
+        steps = [way.step(lambda step, one=one: step.succeed(one, {}, {})) for one in ("first", ref)]  # type: ignore[misc]
+        texts.append([objects_to_json(step.events) for step in steps])
+    assert texts[0] == texts[1]
+    assert texts[0][0] == plain_to_json(entries(steps[0]))
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -200,6 +225,23 @@ def test_the_answer_of_a_stage_that_has_ended_in_the_same_step_changes_nothing()
     engine.start()
     engine.step(lambda step: (step.cancel_stage("a"), step.succeed("a", {}, {})))
     assert engine.statuses() == {"a": S.CANCELED, "b": S.SKIPPED, "c": S.RUNNING}
+
+
+def test_a_stage_that_a_jump_has_begun_does_not_begin_again_when_the_last_one_before_it_ends() -> None:
+    engine = Engine(plan_of({"a": (), "b": (), "c": ("a", "b")}))
+    engine.start()
+    engine.step(lambda step: jump(step, "a", "c", {}, {}))
+    step = engine.step(lambda step: step.succeed("b", {}, {}))
+    assert [one["type"] for one in entries(step)] == ["task_ended", "stage_ended"]
+    assert engine.statuses() == {"a": S.SUCCEEDED, "b": S.SUCCEEDED, "c": S.RUNNING}
+
+
+def test_a_stage_that_waits_cannot_succeed() -> None:
+    engine = Engine(plan_of({"a": ()}))
+    engine.start()
+    engine.step(lambda step: step.suspend("a", Wait("go", None)))
+    with pytest.raises(InvalidStateTransitionError, match="SUSPENDED"):
+        engine.step(lambda step: step.succeed("a", {}, {}))
 
 
 def test_what_is_done_in_one_go_is_in_the_table_of_transitions() -> None:

@@ -40,8 +40,8 @@ from holdfast.machine.run_state import (
 from holdfast.machine.workflow import COMPLETE, HALTED, SUCCESSFUL, S, WorkflowStatus, moved
 
 __all__ = [
-    "Advance", "Child", "Cleanup", "Instances", "Judge", "Missing", "Owner", "Part", "Plan", "RunState", "StagePlan",
-    "StageState", "TaskPlan", "TaskState", "Wait", "Work",
+    "Advance", "Child", "Cleanup", "Entry", "Instances", "Judge", "Missing", "Owner", "Part", "Plan", "RunState",
+    "StagePlan", "StageState", "TaskPlan", "TaskState", "Wait", "Work",
 ]  # fmt: skip
 
 
@@ -75,6 +75,8 @@ class _Indifferent:
 
 
 _INDIFFERENT: Final = _Indifferent()
+Entry = dict[str, Any] | str
+"""What the log says of a step: an object, or the JSON text of one."""
 
 
 class Advance:
@@ -92,7 +94,7 @@ class Advance:
         self.changed: dict[str, StageState] = {}
         """The stages whose state is to be written."""
         self.work: list[Work] = []
-        self.events: list[dict[str, Any]] = []
+        self.events: list[Entry] = []
         self.cleanups: list[Cleanup] = []
         self.cancels = False
         """Whether everything that is still under way is to be cancelled."""

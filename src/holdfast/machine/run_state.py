@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.core.members import members
 from holdfast.machine.graph import JOIN, SPLIT, JoinType, SplitType, edges
 from holdfast.machine.workflow import S, WorkflowStatus
+from holdfast.store.codec import plain_to_json
 
 WORD: Final = "signal"
 """Where the context of a stage has the signal that resumed it: its `name`, and `data` with what it brought."""
@@ -104,11 +105,14 @@ class StagePlan:
     instances: Instances | None = None
     works: tuple[Work, ...] = field(init=False, repr=False, compare=False)
     """What is to be done for each of its tasks, at once."""
+    word: str = field(init=False, repr=False, compare=False)
+    """Its name as JSON."""
     is_plain: bool = field(init=False, repr=False, compare=False)
     """Whether there is nothing to it but one task, the stages that it waits for, all of them, and those after it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "works", tuple([Work(self.ref, at) for at in range(len(self.tasks))]))
+        object.__setattr__(self, "word", plain_to_json(self.ref))
         asked = (self.parent, self.milestone, self.instances, self.scheduled_at, self.expires_at, self.limit_s)
         is_plain = (
             len(self.tasks) == 1

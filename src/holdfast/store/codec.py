@@ -56,19 +56,9 @@ plain_to_json: Final = json_writer()
 """The JSON text of what `plain` gave."""
 
 
-class Written(dict[str, Any]):
-    """A JSON object that many documents contain, and its text, which is made once. Nobody changes it."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, **facts: Any) -> None:
-        super().__init__(facts)
-        self.text = plain_to_json(facts)
-
-
-def objects_to_json(objects: Iterable[dict[str, Any]]) -> str:
-    """The JSON text of a list of objects that `plain` gave."""
-    return f"[{','.join([one.text if type(one) is Written else plain_to_json(one) for one in objects])}]"
+def objects_to_json(objects: Iterable[dict[str, Any] | str]) -> str:
+    """The JSON text of a list of objects that `plain` gave, or of their texts."""
+    return f"[{','.join([one if type(one) is str else plain_to_json(one) for one in objects])}]"
 
 
 def simple_to_json(value: Any) -> str | None:

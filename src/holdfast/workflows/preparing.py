@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from holdfast.machine.run import Advance, Missing, Work
+from holdfast.machine.run import Advance, Entry, Missing, Work
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.codec import from_json
 from holdfast.store.ids import new_record_id
@@ -54,7 +54,7 @@ class Prepared(NamedTuple):
     step: Advance | None
     """Only where it means something to other workflows: Python's search for cycles looks at all that waits for the
     commit."""
-    events: list[dict[str, Any]]
+    events: list[Entry]
     changes: list[Change]
     record: WorkflowRecord
     rows: Rows

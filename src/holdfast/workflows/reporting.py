@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from holdfast.machine.run import Entry
 from holdfast.machine.workflow import S
+from holdfast.store.codec import from_json
 from holdfast.telemetry.causation import CAUSATION
 from holdfast.telemetry.events import GuardEvent
 from holdfast.telemetry.hub import Hub
@@ -62,12 +64,13 @@ class Reporter:
         }  # fmt: skip
         return (_acalled if call.task.is_async else _called)(opens, about, function, call.bred)
 
-    def stored(self, told: Iterable[tuple[Run, Iterable[Mapping[str, Any]]]]) -> None:
+    def stored(self, told: Iterable[tuple[Run, Iterable[Entry]]]) -> None:
         """These entries of the logs of workflows are in the store."""
         if self._wants(_STORED):
             for run, entries in told:
                 for entry in entries:
-                    if (event := _event_of(run, entry)) is not None:
+                    event = _event_of(run, from_json(entry) if isinstance(entry, str) else entry)
+                    if event is not None:
                         self._hub.emit(event)
 
     def pruned(self, report: PruneReport) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from holdfast.core.redact import redact
 from holdfast.errors import Conflict, StoreError
-from holdfast.machine.run import Advance
+from holdfast.machine.run import Advance, Entry
 from holdfast.store.port import Change, Delete, Insert, Store
 from holdfast.workflows.beginning import First
 from holdfast.workflows.burial import buried
@@ -40,7 +40,7 @@ _log: Final = logging.getLogger("holdfast")
 
 
 Groups = dict[str, list[Settles]]
-Told = tuple[Run, list[dict[str, Any]]]
+Told = tuple[Run, list[Entry]]
 """A workflow, and what its log says of a step."""
 
 
