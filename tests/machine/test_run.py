@@ -358,6 +358,21 @@ def test_a_stage_waits_for_all_its_parts_when_some_begin_anew() -> None:
     assert engine.stages["a"].part is Part.TASKS
 
 
+@pytest.mark.parametrize("join", JoinType)
+def test_what_is_there_for_a_failure_does_not_wait_for_a_part_that_the_failure_cuts_off(join: JoinType) -> None:
+    parts = {
+        "late": {"parent": "a", "owner": Owner.STAGE_AFTER},
+        "undo": {"parent": "a", "owner": Owner.STAGE_ON_FAILURE, "join": join},
+        "tell": {"parent": "a", "owner": Owner.STAGE_ON_FAILURE},
+    }
+    engine = Engine(plan_of({"a": (), "late": (), "undo": ("late",), "tell": ()}, **parts))
+    engine.start()
+    engine.step(lambda step: step.fail("a", {"type": "X", "message": "no"}))
+    engine.drain(well)
+    assert engine.statuses() == {"a": S.TERMINAL, "late": S.SKIPPED, "undo": S.SKIPPED, "tell": S.SUCCEEDED}
+    checked(engine)
+
+
 def test_a_part_begins_when_its_stage_has_come_so_far_whatever_it_waits_for_itself() -> None:
     parts = parts_of("a", p=Owner.STAGE_BEFORE, q=Owner.STAGE_AFTER)
     engine = Engine(plan_of({"x": (), "u": (), "a": ("u",), "p": ("x",), "q": ("p",)}, **parts))

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from holdfast.errors import InvalidStateTransitionError, PermanentError
 from holdfast.machine import ends, gates, instances, plain
 from holdfast.machine.computed_status import failure_status
-from holdfast.machine.graph import PHASE, SKIP, SkipCause, phase_of
+from holdfast.machine.graph import PHASE, SKIP, SkipCause, edge_of, phase_of
 from holdfast.machine.run_state import (
     OWNER,
     PART,
@@ -433,6 +433,16 @@ class Advance:
             for part in (self.stage(ref) for ref in refs):
                 if part.status not in COMPLETE:
                     self.cut(part)
+                    if before_failure:
+                        self._count_cut(part)
+
+    def _count_cut(self, part: StageState) -> None:
+        """What is there for the failure may wait for a part that was cut off by it."""
+        for ref in part.plan.after:
+            plan = self.plan.stages[ref]
+            if plan.parent == part.plan.parent and plan.owner is OWNER.STAGE_ON_FAILURE and ref not in part.told:
+                other = self.touch(ref)
+                other.edges = other.edges.counting(edge_of(part, ref))
 
     def cut(self, part: StageState) -> None:
         """A part of a stage that goes on without it."""
