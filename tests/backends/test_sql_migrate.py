@@ -18,12 +18,14 @@ from alembic.operations import Operations
 from holdfast.backends.sql import migrate
 from holdfast.backends.sql.draft import draft
 from holdfast.backends.sql.revisions import head, revisions
+from holdfast.backends.sql.schema import table_name
 from holdfast.backends.sql.store import SqlStore
 from holdfast.backends.sql.url import parse
 from holdfast.errors import StoreUnavailable
 from holdfast.kinds import KINDS
 from holdfast.outbox.cdc import CreateCdcView
 from holdfast.outbox.tables import bind_tables
+from holdfast.workflows.records import ITEM, MESSAGE, PROCESSED, SIGNAL, WAITING
 from tests.services import mariadb, postgres
 
 DATABASES = ("sqlite", "postgres", *(("mariadb",) if mariadb.AVAILABLE else ()))
@@ -47,6 +49,17 @@ def test_the_revisions_make_the_tables_that_the_kinds_and_the_outbox_describe(ur
     store.close()
     make_outbox(described)
     assert look(migrated) == look(described)
+
+
+def test_on_postgresql_the_key_is_the_newest_index_of_tables_that_are_empty_now_and_then() -> None:
+    url = postgres.server().fresh_database()
+    migrate.upgrade(url)
+    newest = """SELECT DISTINCT ON (indrelid) indrelid::regclass::text, indisprimary FROM pg_index
+                ORDER BY indrelid, indexrelid DESC"""
+    with connect(url) as connection:
+        is_key = dict(connection.execute(sa.text(newest)).all())
+    for kind in (ITEM, MESSAGE, SIGNAL, WAITING, PROCESSED):
+        assert is_key[table_name(kind)], f"an index of {kind.name} was made after its key: make the key anew after that"
 
 
 def test_a_program_that_has_made_the_outbox_itself_keeps_it(urls: tuple[str, str]) -> None:

@@ -278,6 +278,59 @@ def test_what_is_rare_is_found_by_its_own_index(postgres: SqlStore) -> None:
     assert "holdfast_job_pkey" in plan, plan
 
 
+@pytest.fixture
+def emptied() -> Iterator[SqlStore]:
+    """A queue through which much has gone."""
+    store = SqlStore(server().fresh_database(), kinds=[JOB], durable=False)
+    store.create_tables()
+    store.commit([Insert(JOB, job(at)) for at in range(5_000)])
+    store.sweep(JOB, ())
+    yield store
+    store.close()
+
+
+def vacuum(store: SqlStore, *, truncate: bool) -> None:
+    with psycopg.connect(store.address.url, autocommit=True) as connection:
+        connection.execute(f"VACUUM (ANALYZE, TRUNCATE {truncate}) holdfast_job")
+
+
+def test_postgresql_finds_an_id_by_the_key_where_there_was_nothing_when_it_was_vacuumed(emptied: SqlStore) -> None:
+    vacuum(emptied, truncate=False)
+    plans, old = emptied._plans(JOB), job(1)
+    write, _ = swap_step(plans, old, evolve(old, body="y"))
+    for statement in (plans.one, write.one, plans.delete.one):
+        plan = explained(emptied, statement, ["0"] * (statement.sql.count("$")))
+        assert "holdfast_job_pkey" in plan, plan
+
+
+def test_postgresql_plans_anew_what_was_planned_for_an_empty_table(
+    emptied: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.backends.sql.postgres.PLANNED_FOR_S", 0.0)
+    monkeypatch.setattr("holdfast.backends.sql.postgres.PLANNED_FOR_USES", 20)
+    vacuum(emptied, truncate=True)
+
+    def read() -> int:
+        """How many rows the connection has read without an index."""
+        database = emptied._database
+        assert isinstance(database, PostgresDatabase)
+        database._with(lambda session: session.execute("SELECT pg_stat_force_next_flush()"), repeat=True)
+        emptied.get(JOB, ["nobody"])  # what was read is told at the end of a transaction
+        asked = "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'holdfast_job'"
+        return int(database._with(lambda session: session.execute(asked), repeat=True)[0][0])
+
+    def look() -> None:
+        for at in range(40):
+            assert emptied.get(JOB, [f"{at:05}"]) == [job(at)]
+
+    assert emptied.get(JOB, ["00000"]) == [None]
+    emptied.commit([Insert(JOB, job(at)) for at in range(5_000)])
+    look()  # as it was planned, and then as it is planned again
+    before = read()
+    look()
+    assert 0 < before == read()
+
+
 def test_records_without_a_value_to_sort_by_are_not_in_the_index(sqlite: SqlStore) -> None:
     with sqlite3.connect(sqlite.address.path) as connection:
         sql = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'holdfast_job_due_at_idx'").fetchone()[0]

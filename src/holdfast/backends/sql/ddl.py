@@ -45,7 +45,14 @@ def _shared_tables(dialect: Dialect) -> list[sa.Table]:
 def _table_ddl(table: sa.Table, dialect: Dialect) -> list[str]:
     indexes = sorted(table.indexes, key=lambda index: str(index.name))
     steps: list[sa.DDLElement] = [CreateTable(table), *map(CreateIndex, indexes)]
-    return [str(step.compile(dialect=dialect.compiler)).strip() for step in steps]
+    made = [str(step.compile(dialect=dialect.compiler)).strip() for step in steps]
+    if dialect.name == "postgresql" and indexes and table.primary_key.columns:
+        # All of them have the id at their end. Where the planner takes all to cost the same, as there was next to
+        # nothing in the table when it was vacuumed, it uses the newest one: which finds an id, and does not look for it
+        # in all that there is.
+        key = f"{table.name}_pkey"
+        made.append(f"ALTER TABLE {table.name} DROP CONSTRAINT {key}, ADD CONSTRAINT {key} PRIMARY KEY (id)")
+    return made
 
 
 def _sqlite_counters(kind: Kind[Any], tables: Tables, quote: Callable[[str], str]) -> list[str]:
