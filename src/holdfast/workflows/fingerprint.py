@@ -168,8 +168,7 @@ def _flat(values: Mapping[str, Any], start: str = "") -> dict[str, Any]:
 
 
 def _version_drift(version: str | None, current: tuple[Config, ...]) -> dict[str, Drift]:
-    now = combined_fingerprint(*current)
-    same = version in (now, *map(fingerprint, current))
-    if version is None or same or _FINGERPRINT.fullmatch(version) is None:
+    if version is None or _FINGERPRINT.fullmatch(version) is None:
         return {}
-    return {"config_version": Drift(version, now)}
+    now = combined_fingerprint(*current)
+    return {} if version in (now, *map(fingerprint, current)) else {"config_version": Drift(version, now)}
