@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import StrEnum
+from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.errors import SchemaError
-from holdfast.store.codec import maybe_instant, maybe_micros, plain
+from holdfast.store.codec import AS_THEY_ARE, maybe_instant, maybe_micros, plain
 
 M = TypeVar("M")
 SCHEMA: Final = 1
@@ -50,8 +51,13 @@ NAMES: Final = Form(lambda names, path: sorted(names), lambda listed, path: set(
 def write_document(model: Any, what: str, forms: Mapping[str, Form], leave_out: tuple[str, ...] = ()) -> dict[str, Any]:
     """The document of a model. Raises TypeError or ValueError naming the way to a value that is not JSON."""
     document: dict[str, Any] = {"schema": SCHEMA}
-    for name in (one.name for one in fields(model) if one.name not in leave_out):
-        document[name] = forms.get(name, AS_IS).write(getattr(model, name), f"{what}.{name}")
+    for name in _names(model.__class__):
+        if name not in leave_out:
+            value, form = getattr(model, name), forms.get(name)
+            if form is None and type(value) in AS_THEY_ARE:
+                document[name] = value
+            else:
+                document[name] = (form or AS_IS).write(value, f"{what}.{name}")
     return document
 
 
@@ -74,3 +80,8 @@ def check_schema(what: str, document: Any) -> None:
         raise SchemaError(
             f"the document of a {what} has schema {schema}, this program reads 1 to {SCHEMA}; upgrade holdfast"
         )
+
+
+@cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple([one.name for one in fields(kind)])

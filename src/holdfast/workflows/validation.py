@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import WorkflowDefinitionError
 from holdfast.machine.graph import JoinType, SplitType, check_graph, downstream
@@ -16,6 +16,14 @@ from holdfast.workflows.provided import how_to_register
 
 if TYPE_CHECKING:
     from holdfast.workflows.stage import StageExecution
+
+# Of each field that holds a word: the words as keys of a dict, and whether there must be one.
+_WORDS: Final = (
+    ("unknown_join_type", "join_type", dict.fromkeys(JoinType), True),
+    ("unknown_split_type", "split_type", dict.fromkeys(SplitType), True),
+    ("unknown_milestone_status", "milestone_status", dict.fromkeys(WorkflowStatus), False),
+    ("unknown_owner", "synthetic_stage_owner", dict.fromkeys(SyntheticStageOwner), False),
+)
 
 
 def check_workflow(
@@ -54,17 +62,11 @@ def _check_refs(stages: Sequence[StageExecution]) -> None:
 
 
 def _check_words(stage: StageExecution) -> None:
-    for code, what, word, words, needed in (
-        ("unknown_join_type", "join type", stage.join_type, JoinType, True),
-        ("unknown_split_type", "split type", stage.split_type, SplitType, True),
-        ("unknown_milestone_status", "milestone status", stage.milestone_status, WorkflowStatus, False),
-        ("unknown_owner", "synthetic stage owner", stage.synthetic_stage_owner, SyntheticStageOwner, False),
-    ):
-        if word not in frozenset(words) and (needed or word is not None):
-            known = ", ".join(words)
-            raise WorkflowDefinitionError(
-                code, f"{stage.label} has the {what} {word!r}; known are {known}", (stage.ref_id,)
-            )
+    for code, field, words, needed in _WORDS:
+        word = getattr(stage, field)
+        if word not in words and (needed or word is not None):
+            story = f"{stage.label} has the {field.replace('_', ' ')} {word!r}; known are {', '.join(words)}"
+            raise WorkflowDefinitionError(code, story, (stage.ref_id,))
     if (stage.parent_stage_id is None) != (stage.synthetic_stage_owner is None):
         raise WorkflowDefinitionError(
             "half_synthetic",
