@@ -190,6 +190,7 @@ _HOMES = {
     "workflows.task": "RetryableTask SkippableTask Task",
     "workflows.task_context": "TaskContext current_task",
     "workflows.task_run": "TaskExecution",
+    "workflows.threaded": "AsyncWorkflowRun AsyncWorkflows",
     "workflows.transactions": "current_session",
     "workflows.trigger": "PausedDetails Trigger",
     "workflows.waiting": "sleep wait_signal",
@@ -588,6 +589,8 @@ if TYPE_CHECKING:
     from holdfast.workflows.task_context import TaskContext as TaskContext
     from holdfast.workflows.task_context import current_task as current_task
     from holdfast.workflows.task_run import TaskExecution as TaskExecution
+    from holdfast.workflows.threaded import AsyncWorkflowRun as AsyncWorkflowRun
+    from holdfast.workflows.threaded import AsyncWorkflows as AsyncWorkflows
     from holdfast.workflows.transactions import current_session as current_session
     from holdfast.workflows.trigger import PausedDetails as PausedDetails
     from holdfast.workflows.trigger import Trigger as Trigger

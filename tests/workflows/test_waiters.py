@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from holdfast.workflows.cancel import current_task_token
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.records import WorkflowRecord
 from holdfast.workflows.settling import WAKE
-from holdfast.workflows.waiters import FRESH_S, Ended, Waiters
+from holdfast.workflows.waiters import FRESH_S, Ended, Waiter, Waiters
 from holdfast.workflows.workflows import Workflows
 from tests.workflows.gates import PATIENCE_S
 
@@ -151,7 +152,7 @@ def test_an_end_that_is_told_after_the_workflow_was_restarted_does_not_count(flo
     flows.worker().run_once()
     late = Ended(run.record, None)
     flows.restart(run.id, "plain")
-    flows._waiters.tell(late)
+    flows.waiters.tell(late)
     with pytest.raises(TimeoutError):
         run.result(0)
 
@@ -201,8 +202,37 @@ def test_of_what_nobody_can_ask_for_nothing_is_kept_and_of_the_rest_only_so_much
     monkeypatch.setattr(waiters_module, "MOST_FRESH", 5)
     flows.start_many(single, [(number,) for number in range(9)])
     flows.worker().run_once()
-    assert flows._waiters._fresh == {}
+    assert flows.waiters._fresh == {}
     runs = flows.start_many(single, [(number,) for number in range(9)])
     flows.worker().run_once()
-    assert len(flows._waiters._fresh) == 5
+    assert len(flows.waiters._fresh) == 5
     assert [run.result(0) for run in runs] == list(range(9))
+
+
+def test_one_looks_for_all_whose_workflows_go_on_elsewhere(flows: Workflows, store: Store, asked: list[str]) -> None:
+    runs, woken = flows.start_many(single, [(number,) for number in range(20)]), list[str]()
+    waiters = [Waiter(run.id, None, partial(woken.append, run.id)) for run in runs]
+    for waiter in waiters:
+        assert isinstance(flows.waiters.look(waiter, woken=True), float)
+    asked.clear()
+    for waiter in waiters:  # something has happened somewhere
+        assert isinstance(flows.waiters.look(waiter, woken=True), float)
+    assert asked.count("workflow") == 2  # for the first of them, and for all others together
+    flows.pause(runs[0].id)
+    flows.pause(runs[1].id)
+    elsewhere = Workflows(store)
+    elsewhere.register(plain)
+    elsewhere.worker().run_once()
+    woken.clear()
+    assert isinstance(flows.waiters.look(waiters[0], woken=True), float)
+    assert woken == [run.id for run in runs[2:]]
+    for waiter in waiters[2:]:
+        assert isinstance(flows.waiters.look(waiter, woken=True), Ended)
+        flows.waiters.leave(waiter)
+    woken.clear()
+    flows.waiters.leave(waiters[0])
+    assert woken == [runs[1].id]  # it looks from now on
+    asked.clear()
+    assert isinstance(flows.waiters.look(waiters[1], woken=True), float)
+    assert asked.count("workflow") == 1
+    flows.waiters.leave(waiters[1])

@@ -9,13 +9,14 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
 T = TypeVar("T")
 
 
-class Hopping(Generic[S]):
+class Hopping(Generic[S_co]):
     """An object whose methods run those of `sync` in a thread."""
 
-    def __init__(self, sync: S) -> None:
+    def __init__(self, sync: S_co) -> None:
         self.sync = sync
 
     def __repr__(self) -> str:

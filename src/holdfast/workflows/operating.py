@@ -60,11 +60,11 @@ class Operating(Reading):
         self.delivery = Delivery(store, self, configs.handler)
         self.delivery.handlers["ResumeStage"] = self._resume_by_message
         self._workers: WeakSet[WorkflowWorker] = WeakSet()
-        self._waiters = Waiters(store, self._record, self._goes_on_here, clock)
+        self.waiters = Waiters(store, self._record, self._goes_on_here, clock)
 
     def close(self) -> None:
         """Stop listening."""
-        self._waiters.close()
+        self.waiters.close()
 
     def _goes_on_here(self, id: str) -> bool:
         return any(worker.has(id) for worker in tuple(self._workers))
@@ -349,12 +349,16 @@ class Operating(Reading):
 
     def wait(self, id: str, timeout: float | None = None) -> WorkflowRecord:
         """The workflow once it has ended. Raises TimeoutError."""
-        return self._waiters.wait(id, timeout).record
+        return self.waiters.wait(id, timeout).record
 
     def returned(self, id: str, timeout: float | None = None) -> Any:
         """What it has returned, once it has ended. Raises TimeoutError when it takes longer, TaskError when it did not
         succeed."""
-        record, run = self._waiters.wait(id, timeout)
+        return self.answer_of(self.waiters.wait(id, timeout))
+
+    def answer_of(self, ended: Ended) -> Any:
+        """What a workflow that has ended has returned. Raises TaskError when it did not succeed."""
+        record, run = ended
         if record.status != WorkflowStatus.SUCCEEDED:
             why = record.reason or "no reason given"
             raise TaskError(f"workflow {record.name!r} ({record.id}) is {record.status}: {why}")
@@ -363,8 +367,8 @@ class Operating(Reading):
     def heard(self, record: WorkflowRecord, run: Run | None = None) -> None:
         """A workflow was changed here: whoever waits for it looks, and if it has ended its tasks are asked to stop."""
         if WorkflowStatus(record.status).is_complete:
-            self._waiters.tell(Ended(record, run))
+            self.waiters.tell(Ended(record, run))
             for worker in tuple(self._workers):
                 worker.cut(record.id, f"its workflow is {record.status}")
         else:
-            self._waiters.forget(record.id)
+            self.waiters.forget(record.id)

@@ -1,4 +1,4 @@
-"""Who waits for the end of a workflow, in this process."""
+"""Who waits for the end of a workflow, in this process: a thread, or a coroutine (`workflows/threaded.py`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from holdfast.core.clock import Clock
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.port import Store, Subscription
 from holdfast.workflows.handle import WorkflowRun
-from holdfast.workflows.records import WorkflowRecord
+from holdfast.workflows.records import WORKFLOW, WorkflowRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.settling import ENDED, WAKE
 
 POLL_S: Final = 0.5
-"""How often to look, whatever is told."""
+"""How often somebody looks for all who wait, whatever is told."""
+ALONE_S: Final = 5.0
+"""How often everybody looks for himself, whatever that one does."""
+MOST_TOGETHER: Final = 500
 FRESH_S: Final = 5.0
 """How long somebody who comes too late is told how a workflow has ended, as if he had waited for it."""
 MOST_FRESH: Final = 1000
@@ -31,17 +34,25 @@ class Ended(NamedTuple):
 
 
 class Waiter:
-    """Somebody who waits: whether to look, and how it ended if that was told."""
+    """Somebody who waits: whom to wake, and how it ended if that was told."""
 
-    __slots__ = ("ended", "news")
+    __slots__ = ("began", "ended", "has_left", "id", "is_due", "is_new", "looked", "timeout", "wake")
 
-    def __init__(self) -> None:
-        self.news = False
+    def __init__(self, id: str, timeout: float | None, wake: Callable[[], object]) -> None:
+        self.id = id
+        self.timeout = timeout
+        self.wake = wake
         self.ended: Ended | None = None
+        self.began = self.looked = 0.0
+        self.is_new, self.is_due, self.has_left = True, False, False
 
 
 class Waiters:
-    """`record` reads a workflow, `goes_on_here` says whether a worker of this process has it, as far as is known."""
+    """`record` reads a workflow, `goes_on_here` says whether a worker of this process has it, as far as is known.
+
+    What goes on in this process is told when it ends. Of what goes on elsewhere is only told that something has
+    happened; one of those who wait then looks for all of them, so that a thousand are no more to the store than one.
+    """
 
     def __init__(
         self, store: Store, record: Callable[[str], WorkflowRecord], goes_on_here: Callable[[str], bool], clock: Clock
@@ -50,76 +61,136 @@ class Waiters:
         self._record = record
         self._goes_on_here = goes_on_here
         self._clock = clock
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._listens = False
         self._subscriptions: list[Subscription] = []
         self._waiters: dict[str, list[Waiter]] = {}
+        self._leader: Waiter | None = None
         self._expected: WeakValueDictionary[str, WorkflowRun] = WeakValueDictionary()
         self._fresh: dict[str, tuple[float, Ended]] = {}
 
     def expect(self, runs: Iterable[WorkflowRun]) -> None:
         """Somebody may wait for these, as long as he keeps them."""
-        with self._changed:
+        with self._lock:
             for run in runs:
                 self._expected[run.id] = run
 
     def wait(self, id: str, timeout: float | None) -> Ended:
         """Raises TimeoutError, and WorkflowNotFoundError."""
-        with self._changed:  # once: whoever asks again wants to know how it stands
+        news, woken = threading.Event(), True
+        waiter = Waiter(id, timeout, news.set)
+        try:
+            while not isinstance(found := self.look(waiter, woken=woken), Ended):
+                woken = news.wait(found)
+                news.clear()
+            return found
+        finally:
+            self.leave(waiter)
+
+    def look(self, waiter: Waiter, *, woken: bool) -> Ended | float:
+        """How it has ended, or for how many seconds to wait for a call of `wake` before the next look. `woken`: one
+        came, before that was over. Raises as `wait` does. Whoever has looked has to leave."""
+        if waiter.is_new and (found := self._enter(waiter)) is not None:
+            return found
+        is_here = self._goes_on_here(waiter.id)  # until it is told
+        if waiter.ended is not None:
+            return waiter.ended
+        leads, now = self._leads(waiter), self._clock.monotonic()
+        is_late = not woken or now >= waiter.looked + POLL_S  # it may have gone on elsewhere, while much is told
+        left = POLL_S if leads else ALONE_S
+        if waiter.timeout is not None:
+            left = min(left, waiter.began + waiter.timeout - now)
+        if left <= 0 or waiter.is_due or (leads and (is_late or not is_here)) or not woken:
+            waiter.is_due, waiter.looked = False, now
+            record = self._record(waiter.id)
+            if record.status in COMPLETE:
+                return Ended(record, None)
+            if left <= 0:
+                story = f"workflow {waiter.id} has not ended within {waiter.timeout:g} s; it is {record.status}"
+                raise TimeoutError(story)
+        if leads:
+            self._look_for_others(waiter, everything=is_late)
+        return left
+
+    def _leads(self, waiter: Waiter) -> bool:
+        with self._lock:
+            if self._leader is None and not waiter.has_left:
+                self._leader = waiter
+            return self._leader is waiter
+
+    def _look_for_others(self, leader: Waiter, *, everything: bool) -> None:
+        """Have those look whose workflows have ended, or are gone. `everything`: also what goes on here."""
+        with self._lock:
+            ids = [id for id in self._waiters if id != leader.id]
+        if not everything:
+            ids = [id for id in ids if not self._goes_on_here(id)]
+        for start in range(0, len(ids), MOST_TOGETHER):
+            some = ids[start : start + MOST_TOGETHER]
+            for id, record in zip(some, self._store.get(WORKFLOW, some), strict=True):
+                if record is None or record.status in COMPLETE:
+                    with self._lock:
+                        waiters = [*self._waiters.get(id, ())]
+                    for waiter in waiters:
+                        waiter.is_due = True
+                        waiter.wake()
+
+    def _enter(self, waiter: Waiter) -> Ended | None:
+        """Have him woken from now on, unless it has ended already."""
+        id, waiter.is_new = waiter.id, False
+        waiter.began = waiter.looked = self._clock.monotonic()
+        with self._lock:  # once: whoever asks again wants to know how it stands
             at, ended = self._fresh.pop(id, (0.0, None))
         if not self._goes_on_here(id):
-            if ended is not None and self._clock.monotonic() - at < FRESH_S:
+            if ended is not None and waiter.began - at < FRESH_S:
                 return ended
             record = self._record(id)
             if record.status in COMPLETE:  # as it is of most whose turn comes when others were waited for
                 return Ended(record, None)
-        if not self._subscriptions:  # other processes end workflows, too
-            self._subscriptions = [self._store.subscribe(topic, self._hear) for topic in (WAKE, ENDED)]
-        waiter = Waiter()
-        with self._changed:
-            self._waiters.setdefault(id, []).append(waiter)
-        try:
-            return self._told_or_found(id, waiter, timeout)
-        finally:
-            with self._changed:
-                others = self._waiters[id]
+            waiter.is_due = True  # it may end until he is woken
+        self._listen()
+        with self._lock:
+            if not waiter.has_left:  # as a coroutine may that was cancelled, while a thread looks for it
+                self._waiters.setdefault(id, []).append(waiter)
+        return None
+
+    def _listen(self) -> None:
+        """Other processes end workflows, too."""
+        with self._lock:
+            listens, self._listens = self._listens, True
+        if not listens:
+            try:
+                self._subscriptions += [self._store.subscribe(topic, self._hear) for topic in (WAKE, ENDED)]
+            except BaseException:
+                self._listens = False
+                raise
+
+    def leave(self, waiter: Waiter) -> None:
+        """He waits no more."""
+        with self._lock:
+            waiter.has_left = True
+            others = self._waiters.get(waiter.id, [])
+            if waiter in others:
                 others.remove(waiter)
                 if not others:
-                    del self._waiters[id]
-
-    def _told_or_found(self, id: str, waiter: Waiter, timeout: float | None) -> Ended:
-        looked = began = self._clock.monotonic()
-        # What goes on in this process is told when it ends; others only say that something has happened.
-        record, in_time = None if self._goes_on_here(id) else self._record(id), True
-        while record is None or record.status not in COMPLETE:
-            now = self._clock.monotonic()
-            left = POLL_S if timeout is None else min(POLL_S, began + timeout - now)
-            if left <= 0:
-                record = self._record(id)
-                if record.status in COMPLETE:
-                    break
-                raise TimeoutError(f"workflow {id} has not ended within {timeout:g} s; it is {record.status}")
-            with self._changed:
-                if not waiter.news:
-                    in_time = self._changed.wait(left)
-                waiter.news = False
-            is_here = self._goes_on_here(id)  # until it is told
-            if waiter.ended is not None:
-                return waiter.ended
-            # It may have gone on elsewhere, while much is told of others.
-            if not in_time or now >= looked + POLL_S or not is_here:
-                record, looked = self._record(id), now
-        return Ended(record, None)
+                    del self._waiters[waiter.id]
+            if self._leader is not waiter:
+                return
+            self._leader = next((one for waiters in self._waiters.values() for one in waiters), None)
+            following = self._leader
+        if following is not None:
+            following.wake()
 
     def tell(self, ended: Ended) -> None:
         """To those who wait for this one."""
-        with self._changed:
-            waiters = self._waiters.get(ended.record.id, ())
+        id = ended.record.id
+        with self._lock:
+            waiters = [*self._waiters.get(id, ())]
             for waiter in waiters:
-                waiter.ended, waiter.news = ended, True
-            if waiters:
-                self._changed.notify_all()
-            elif ended.record.id in self._expected and ended.record.status == WorkflowStatus.SUCCEEDED:
+                waiter.ended = ended
+            if not waiters and id in self._expected and ended.record.status == WorkflowStatus.SUCCEEDED:
                 self._keep(ended)
+        for waiter in waiters:
+            waiter.wake()
 
     def _keep(self, ended: Ended) -> None:
         """For who comes in a moment: of many that were started together, all but the first have ended by then."""
@@ -132,7 +203,7 @@ class Waiters:
 
     def forget(self, id: str) -> None:
         """It was changed here and goes on: nothing that is told of an end before that counts, nor what is told late."""
-        with self._changed:
+        with self._lock:
             self._expected.pop(id, None)
             self._fresh.pop(id, None)
 
@@ -140,12 +211,11 @@ class Waiters:
         """Stop listening."""
         while self._subscriptions:
             self._subscriptions.pop().close()
-        with self._changed:
+        with self._lock:
+            self._listens = False
             self._fresh.clear()
 
     def _hear(self) -> None:
-        with self._changed:
-            for waiters in self._waiters.values():
-                for waiter in waiters:
-                    waiter.news = True
-            self._changed.notify_all()
+        leader = self._leader
+        if leader is not None:
+            leader.wake()

@@ -186,7 +186,7 @@ class Workflows(Operating):
     def _start(self, wanted: Sequence[Wanted]) -> list[WorkflowRun]:
         ids = start_all(self._store, self._blueprints, wanted, self._begin)
         runs = [WorkflowRun(self, id) for id in ids]
-        self._waiters.expect(runs)
+        self.waiters.expect(runs)
         return runs
 
     def _begin(self, firsts: Sequence[First]) -> bool:
