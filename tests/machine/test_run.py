@@ -439,6 +439,18 @@ def test_a_merge_that_may_run_again_has_told_nobody_when_a_jump_begins_it_anew()
     assert engine.stages["c"].status is S.RUNNING
 
 
+@pytest.mark.parametrize("owner", [Owner.STAGE_BEFORE, Owner.STAGE_AFTER])
+def test_a_part_of_a_merge_knows_in_each_run_what_has_ended_outside(owner: Owner) -> None:
+    requires = {"x": (), "a": (), "b": (), "m": ("a", "b"), "p": ("x",), "q": ("p",)}
+    parts = parts_of("m", p=owner, q=owner)
+    engine = Engine(plan_of(requires, m={"join": JoinType.MULTI_MERGE}, **parts))
+    engine.start()
+    engine.drain(well)
+    checked(engine)
+    assert [engine.stages[ref].incarnation for ref in ("m", "p", "q")] == [2, 2, 2]
+    assert [engine.stages[ref].edges for ref in ("p", "q")] == [Edges(1, 1), Edges(1, 1)]
+
+
 def test_a_merge_counts_all_its_jumps_and_tells_a_stage_once() -> None:
     requires = {"a": (), "b": (), "m": ("a", "b"), "s": ("m",), "x": (), "c": ("m", "x")}
     engine = Engine(plan_of(requires, m={"join": JoinType.MULTI_MERGE, "max_jumps": 1}))

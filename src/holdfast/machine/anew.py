@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.machine import gates, instances
-from holdfast.machine.ends import awaits, edge_now, rests, reweigh
-from holdfast.machine.graph import edges
+from holdfast.machine.ends import awaits, count_anew, rests, reweigh
 from holdfast.machine.workflow import COMPLETE, HALTED, S
 
 if TYPE_CHECKING:
@@ -32,15 +31,9 @@ def begin_anew(step: Advance, refs: Sequence[str]) -> None:
             stage.told, stage.flawed = told, False
             step.dropped.add(ref)
             gates.announce(step, stage)
-        stage.edges, stage.fired = edges(len(stage.plan.before)), 0
+        stage.fired = 0
     for ref in scope:
-        stage = step.touch(ref)
-        for name in stage.plan.before:
-            if name not in scope:  # what is outside stays as it is
-                one = step.stage(name)
-                stage.edges = stage.edges.counting(edge_now(one, ref))
-                if ref in one.told:  # it has forgotten what it was told
-                    step.touch(name).told = [name for name in one.told if name != ref]
+        count_anew(step, step.touch(ref), scope)
     if halted:
         reweigh(step)
 

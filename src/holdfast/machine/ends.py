@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import PermanentError
@@ -50,10 +51,13 @@ def _merge(step: Advance, stage: StageState) -> None:
     """A stage that has run for one before it runs again if another one is done, and is over if none is left."""
     if stage.edges.open > stage.fired and not step.cancels:
         step.reset(stage)
-        for ref in step.parts(stage.plan.ref):
+        scope = dict.fromkeys(step.parts(stage.plan.ref))
+        for ref in scope:
             part = step.touch(ref)
             step.reset(part)
-            part.edges, part.fired, part.flawed, part.told = edges(len(part.plan.before)), 0, False, ()
+            part.fired, part.flawed, part.told = 0, False, ()
+        for ref in scope:
+            count_anew(step, step.touch(ref), scope)
         step.consider(stage)
     elif stage.edges.active == 0:
         _pass_on(step, stage)
@@ -67,6 +71,18 @@ def rests(stage: StageState) -> bool:
 def edge_now(stage: StageState, ref: str) -> Edge:
     """What a stage means to the one after it, which has heard of its end if that is known."""
     return EDGE.ACTIVE if rests(stage) else edge_of(stage, ref)
+
+
+def count_anew(step: Advance, stage: StageState, scope: Container[str]) -> None:
+    """A stage that begins anew counts those before it that do not, which stay as they are."""
+    ref = stage.plan.ref
+    stage.edges = edges(len(stage.plan.before))
+    for name in stage.plan.before:
+        if name not in scope:
+            one = step.stage(name)
+            stage.edges = stage.edges.counting(edge_now(one, ref))
+            if ref in one.told:  # it has forgotten what it was told
+                step.touch(name).told = [name for name in one.told if name != ref]
 
 
 def _pass_on(step: Advance, stage: StageState) -> None:
