@@ -561,6 +561,26 @@ def test_a_stage_that_is_resumed_to_be_called_again_tells_who_waits_for_the_one_
     checked(engine)
 
 
+@pytest.mark.parametrize(
+    ("owner", "order"), [(Owner.STAGE_BEFORE, "xpqc"), (Owner.STAGE_AFTER, "xcpq"), (Owner.STAGE_ON_FAILURE, "xc")]
+)
+@pytest.mark.parametrize("by", ["a restart", "a jump"])
+def test_parts_of_a_stage_that_has_ended_do_not_begin_anew_with_what_they_have_waited_for(
+    by: str, owner: Owner, order: str
+) -> None:
+    requires = {"x": (), "c": (), "p": ("x",), "q": ("p",), "y": ("x",)}
+    engine = Engine(plan_of(requires, **parts_of("c", p=owner, q=owner)))
+    engine.start()
+    for ref in order if by == "a jump" else order + "y":
+        engine.step(lambda step, ref=ref: step.succeed(ref, {"left": ref}, {}))  # type: ignore[misc]
+    ended = {ref: (engine.stages[ref].status, engine.stages[ref].outputs) for ref in "cpq"}
+    step = engine.step(lambda step: jump(step, "y", "x", {}, {}) if by == "a jump" else restart(step, ["x"], "ann"))
+    assert [[*one["reset"]] for one in entries(step) if "reset" in one] == [["x", "y"]]
+    engine.drain(well)
+    checked(engine)
+    assert {ref: (engine.stages[ref].status, engine.stages[ref].outputs) for ref in ended} == ended
+
+
 def test_a_restart_starts_no_stage_that_the_end_of_another_one_has_withdrawn() -> None:
     quick: dict[str, Any] = {"tasks": ()}
     requires: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "late": ()}

@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from holdfast.machine.run import Advance, StageState
 
 
+def without_past(step: Advance, refs: Sequence[str]) -> list[str]:
+    """These stages, but for parts of stages that have ended and are not among them: nothing would begin those again."""
+    scope = set(refs)
+
+    def is_past(ref: str) -> bool:
+        parent = step.plan.stages[ref].parent
+        if parent is None:
+            return False
+        return is_past(parent) if parent in scope else step.stage(parent).status in COMPLETE
+
+    return [ref for ref in refs if not is_past(ref)]
+
+
 def begin_anew(step: Advance, refs: Sequence[str]) -> None:
     """New incarnations of these stages and their parts, as if nothing had happened to them yet."""
     scope = dict.fromkeys(part for ref in refs for part in (ref, *step.parts(ref)))

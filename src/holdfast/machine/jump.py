@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.errors import some_of
 from holdfast.machine import ends, gates
-from holdfast.machine.anew import begin_anew
+from holdfast.machine.anew import begin_anew, without_past
 from holdfast.machine.graph import SkipCause, downstream, ordered
 from holdfast.machine.run_state import Owner, StageState
 from holdfast.machine.workflow import S, moved
@@ -50,6 +50,8 @@ def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outpu
         step.fail(ref, {"type": "TaskError", "message": message})
         return
     way = plan_jump({one: plan.before for one, plan in step.plan.stages.items()}, ref, target)
+    anew = {ref, target, *without_past(step, way.reset)}
+    way = way._replace(reset=tuple([one for one in way.reset if one in anew]))
     status = step.stage(target).status
     # Two branches may lead to one stage: the second of them starts nothing.
     found = {} if way.back or status in _STARTS else {"found": status.value}

@@ -15,7 +15,7 @@ from typing import Final
 
 from holdfast.errors import TaskError
 from holdfast.machine import gates
-from holdfast.machine.anew import begin_anew
+from holdfast.machine.anew import begin_anew, without_past
 from holdfast.machine.ends import reweigh
 from holdfast.machine.graph import ordered
 from holdfast.machine.instances import lost_some
@@ -118,4 +118,5 @@ def scope_of(step: Advance, targets: Iterable[str]) -> list[str]:
         if ref not in found:
             found.add(ref)
             left += step.plan.stages[ref].after
-    return [ref for ref in ordered({ref: plan.before for ref, plan in step.plan.stages.items()}) if ref in found]
+    order = ordered({ref: plan.before for ref, plan in step.plan.stages.items()})
+    return without_past(step, [ref for ref in order if ref in found])
