@@ -144,6 +144,17 @@ def test_what_can_never_run_is_refused_at_once(
     assert (error.code, tuple(sorted(error.members))) == (code, members)
 
 
+@pytest.mark.parametrize("whole", [None, "b"], ids=["a stage", "a part of another one"])
+def test_a_stage_may_not_wait_for_a_part_of_another_one(whole: str | None) -> None:
+    def part(ref: str, whole: str, *before: str) -> StageExecution:
+        return stage(ref, *before, id=ref, parent_stage_id=whole, synthetic_stage_owner="STAGE_BEFORE")
+
+    stages = [stage("a", id="a"), stage("b", id="b"), part("p", "a"), part("q", "a", "p")]
+    workflow(*stages)
+    error = refusal(*stages, stage("late", "p") if whole is None else part("late", whole, "p"))
+    assert (error.code, error.members) == ("foreign_part", ("late", "p"))
+
+
 def test_a_word_that_is_known_may_be_given_as_a_text() -> None:
     made = stage("b", "a", milestone_ref_id="a", milestone_status="RUNNING")
     part = stage("c", parent_stage_id=made.id, synthetic_stage_owner="STAGE_AFTER")

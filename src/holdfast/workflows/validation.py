@@ -44,8 +44,10 @@ def check_workflow(
     check_graph(requisites, thresholds)
     after = downstream(requisites)
     ids = {one.id for one in stages}
+    wholes = {one.ref_id: one.parent_stage_id for one in stages}
     for stage in stages:
         _check_mentions(stage, after, ids)
+        _check_apart(stage, wholes)
         _check_types(stage, tasks, stage_types)
         _check_positions(stage)
 
@@ -126,6 +128,14 @@ def _mentions(stage: StageExecution) -> Iterator[tuple[str, str]]:
         yield "has a cancel region with", ref
     if stage.milestone_ref_id is not None:
         yield "has a milestone in", stage.milestone_ref_id
+
+
+def _check_apart(stage: StageExecution, wholes: Mapping[str, str | None]) -> None:
+    """What ends before its turn with the stage that it is a part of tells nobody else."""
+    for ref in sorted(stage.requisite_stage_ref_ids):
+        if wholes[ref] is not None and wholes[ref] not in (stage.parent_stage_id, stage.id):
+            story = f"{stage.label} waits for {ref!r}, which is a part of another stage; let it wait for that stage"
+            raise WorkflowDefinitionError("foreign_part", story, (stage.ref_id, ref))
 
 
 def _check_types(stage: StageExecution, tasks: Container[str] | None, stage_types: Container[str] | None) -> None:
