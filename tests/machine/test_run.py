@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidStateTransitionError, TaskError
+from holdfast.machine.by_hand import cancel
 from holdfast.machine.computed_status import stage_status, workflow_status
 from holdfast.machine.gates import UNDER_WAY, skip_by_hand
 from holdfast.machine.graph import Edges, JoinType, SkipCause, SplitType, downstream
@@ -511,6 +512,40 @@ def test_a_jump_leaves_out_a_stage_that_nobody_wants() -> None:
     engine.step(lambda step: jump(step, "a", "c", {}, {}))
     assert engine.stages["c"].skip_cause == SkipCause.MANUAL
     assert engine.stages["d"].status is S.RUNNING
+
+
+def test_a_workflow_says_which_stage_has_decided_how_it_ends() -> None:
+    def ended(*ends: Callable[[Advance], Any]) -> tuple[str, str | None]:
+        flags = {"allow_sibling_stages_to_continue": True, "complete_other_branches_then_fail": True}
+        engine = Engine(plan_of({"a": (), "b": (), "c": ()}, a=flags, b=flags, c=flags))
+        engine.start()
+        for end in ends:
+            engine.step(end)
+        engine.drain(well)
+        return engine.run.status.value, engine.run.reason
+
+    def canceled(step: Advance) -> None:
+        cancel(step, "a", "ann", "too late")
+
+    def stopped(step: Advance) -> None:
+        step.end_stage("b", S.STOPPED)
+
+    def failed(step: Advance) -> None:
+        step.fail("c", {"type": "X", "message": "no"})
+
+    assert ended(canceled) == ("CANCELED", "canceled by ann: too late")
+    assert ended(lambda step: step.fail("a", None, S.CANCELED)) == ("CANCELED", "stage 'a' was cancelled")
+    assert ended(stopped) == ("TERMINAL", "stage 'b' failed")
+    assert ended(stopped, canceled) == ("CANCELED", "canceled by ann: too late")
+    assert ended(stopped, canceled, failed) == ("TERMINAL", "no")
+    assert ended(canceled, lambda step: step.cancel("enough", "bob")) == ("CANCELED", "enough")
+
+
+def test_a_workflow_that_was_cancelled_whole_keeps_that_reason() -> None:
+    engine = Engine(plan_of({"a": (), "b": ()}))
+    engine.start()
+    engine.step(lambda step: (step.cancel("enough", "bob"), step.end_stage("a", S.CANCELED)))
+    assert (engine.run.status, engine.run.reason) == (S.CANCELED, "enough")
 
 
 def test_cancelling_a_workflow_does_not_make_it_fail_by_way_of_a_part() -> None:

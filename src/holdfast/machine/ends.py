@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 OWNED: Final = {PART.BEFORE: OWNER.STAGE_BEFORE, PART.AFTER: OWNER.STAGE_AFTER, PART.FAILURE: OWNER.STAGE_ON_FAILURE}
 """The parts that a stage waits for when it has come so far."""
+_OUTWEIGHS: Final = {1: 1 | 8, 4: 1 | 4 | 8, 2: 1 | 2 | 4 | 8}
+"""What a workflow has halted for that decides how it ends, whatever else it halts for."""
 _RAN: Final = frozenset({S.SUCCEEDED, S.FAILED_CONTINUE})
 
 
@@ -107,14 +109,19 @@ def _weigh(step: Advance, stage: StageState) -> None:
     """What the end of a stage means to the workflow."""
     plan, status = stage.plan, stage.status
     if status is S.TERMINAL:
-        step.run.halts |= 1
-        step.run.reason = step.run.reason or stage.reason or f"stage {plan.ref!r} failed"
+        _halt(step, stage, 1, "failed")
         step.cancels = step.cancels or not plan.allow_sibling_stages_to_continue
     elif status is S.CANCELED:
-        step.run.halts |= 4
+        _halt(step, stage, 4, "was cancelled")
     elif status is S.STOPPED and plan.complete_other_branches_then_fail:
-        step.run.halts |= 2
-        step.run.reason = step.run.reason or stage.reason or f"stage {plan.ref!r} failed"
+        _halt(step, stage, 2, "failed")
+
+
+def _halt(step: Advance, stage: StageState, weight: int, what: str) -> None:
+    """The first stage of those that decide how the workflow ends says why."""
+    if not step.run.halts & _OUTWEIGHS[weight]:
+        step.run.reason = stage.reason or f"stage {stage.plan.ref!r} {what}"
+    step.run.halts |= weight
 
 
 def tell(step: Advance, stage: StageState) -> None:
