@@ -567,6 +567,30 @@ def test_only_a_stage_that_has_ended_and_is_whole_can_be_restarted() -> None:
         engine.step(lambda step: restart(step, ["first"], "ann"))
 
 
+def test_a_jump_leads_to_a_stage_before_its_time_also_when_that_waits_for_another_one() -> None:
+    fields = {"c": {"scheduled_at": 1000, "peers": ("m",)}, "m": {"peers": ("c",)}}
+    engine = Engine(plan_of({"a": (), "b": ("a",), "c": ("b",), "m": ()}, **fields))
+    engine.start()
+    step = engine.step(lambda step: jump(step, "a", "c", {}, {}))
+    assert (engine.stages["c"].status, step.work) == (S.BUFFERED, [])
+    engine.step(lambda step: step.succeed("m", {}, {}))
+    assert engine.stages["c"].status is S.RUNNING
+    engine.drain(well)
+    checked(engine)
+
+
+def test_a_restart_leads_to_a_stage_after_its_time_also_when_that_waits_for_another_one() -> None:
+    engine = Engine(plan_of({"c": (), "m": ()}, c={"expires_at": 1, "peers": ("m",)}, m={"peers": ("c",)}))
+    engine.start()
+    engine.step(lambda step: step.succeed("c", {}, {}))
+    step = engine.step(lambda step: restart(step, ["c"], "ann"))
+    assert (engine.stages["c"].status, step.work) == (S.BUFFERED, [])
+    engine.step(lambda step: step.succeed("m", {}, {}))
+    assert engine.stages["c"].status is S.RUNNING
+    engine.drain(well)
+    checked(engine)
+
+
 def test_a_restart_runs_everything_after_the_stage_again_and_nothing_else() -> None:
     engine = Engine(plan_of({"a": (), "x": (), "b": ("a",), "c": ("b", "x")}))
     engine.start()

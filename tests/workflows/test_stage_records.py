@@ -28,6 +28,7 @@ SELDOM: list[dict[str, Any]] = [
     {"skip_cause": "jumped"},
     {"told": ["two", "three"]},
     {"unwanted": True},
+    {"at_will": True},
     {"wait": Wait("go", 1.5, True, WorkflowStatus.SKIPPED)},
     {"wait": Wait(None, None)},
 ]

@@ -20,9 +20,11 @@ UNDER_WAY: Final = frozenset({S.RUNNING, S.SUSPENDED, S.PAUSED, S.REDIRECT})
 
 
 def enter(step: Advance, stage: StageState, *, at_will: bool = False) -> None:
-    """Start a stage whose turn it is, skip it if it is too late, or let it wait. `at_will`: at whatever time."""
+    """Start a stage whose turn it is, skip it if it is too late, or let it wait. `at_will`: at whatever time, also when
+    it has waited for something else."""
     plan = stage.plan
-    if not at_will:
+    stage.at_will |= at_will
+    if not stage.at_will:
         if plan.expires_at is not None and step.now > plan.expires_at:
             step.skip(stage, SKIP.EXPIRED, "it could not start in time")
             return
@@ -44,6 +46,7 @@ def enter(step: Advance, stage: StageState, *, at_will: bool = False) -> None:
             return
     if stage.status is S.BUFFERED:
         step.dropped.add(plan.ref)  # a time that it waited for as well
+    stage.at_will = False
     step.begin(stage)
 
 
@@ -57,7 +60,7 @@ def _wait(step: Advance, stage: StageState, reason: str, until: int | None = Non
         stage.status = moved(f"stage {plan.ref!r}", stage.status, S.BUFFERED)
         step.run.live += 1
         step.note("stage_buffered", plan.ref, reason=reason)
-    if until is None and plan.expires_at is not None:
+    if until is None and plan.expires_at is not None and not stage.at_will:
         until = plan.expires_at + 1
     if until is not None:
         step.work.append(Work(plan.ref, 0, (until - step.now) / 1e6, waits=True, what="start"))

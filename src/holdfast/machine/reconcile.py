@@ -72,7 +72,7 @@ def _goes_on(stage: StageState, now: int) -> bool:
     looked at themselves."""
     plan = stage.plan
     if stage.status is S.BUFFERED:
-        return any(at is not None and at >= now for at in (plan.scheduled_at, plan.expires_at))
+        return not stage.at_will and any(at is not None and at >= now for at in (plan.scheduled_at, plan.expires_at))
     if stage.status is S.RUNNING and stage.part is Part.INSTANCES:
         return plan.instances is not None and plan.instances.allow_dynamic  # somebody may add some
     return stage.status is S.SUSPENDED or (stage.status is S.RUNNING and stage.part not in OWNED)

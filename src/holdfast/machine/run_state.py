@@ -163,9 +163,9 @@ class StageState:
     """Where a stage stands."""
 
     __slots__ = (
-        "activated", "answered", "at", "bad", "child", "children_left", "context", "edges", "ended_at", "finalizers",
-        "fired", "flawed", "good", "incarnation", "jumps", "keyed", "outputs", "part", "plan", "reason", "resumes",
-        "skip_cause", "spawned", "started_at", "status", "tasks", "told", "unwanted", "wait",
+        "activated", "answered", "at", "at_will", "bad", "child", "children_left", "context", "edges", "ended_at",
+        "finalizers", "fired", "flawed", "good", "incarnation", "jumps", "keyed", "outputs", "part", "plan", "reason",
+        "resumes", "skip_cause", "spawned", "started_at", "status", "tasks", "told", "unwanted", "wait",
     )  # fmt: skip
 
     def __init__(self, plan: StagePlan) -> None:
@@ -197,6 +197,8 @@ class StageState:
         self.jumps = 0
         self.told: Sequence[str] = ()
         """The stages after it that have counted an earlier incarnation, and do not count again."""
+        self.at_will = False
+        """Whether it waits after a jump or a restart has led here: its own times do not hold it up."""
         self.unwanted = False
         """Whether somebody asked to skip it when its turn comes."""
         self.spawned = self.good = self.bad = 0

@@ -254,8 +254,8 @@ WAITING: Final = Kind("workflow_waiting", WaitingRecord, indexes=(Index(("pipeli
 SCHEDULE: Final = Kind("workflow_schedule", ScheduleRecord, indexes=(Index((), "due_at"),))
 
 _MORE: Final = (
-    "activated", "answered", "bad", "child", "children_left", "finalizers", "flawed", "good", "jumps", "keyed",
-    "reason", "resumes", "skip_cause", "spawned", "told", "unwanted", "wait",
+    "activated", "answered", "at_will", "bad", "child", "children_left", "finalizers", "flawed", "good", "jumps",
+    "keyed", "reason", "resumes", "skip_cause", "spawned", "told", "unwanted", "wait",
 )  # fmt: skip
 """What is seldom other than it was at first."""
 KINDS: Final = (
