@@ -505,6 +505,30 @@ def test_a_jump_leads_on_also_where_the_split_chooses_another_branch() -> None:
     assert names_of(engine.stages["c"]) == ["c#1.0", "c#1.1"]
 
 
+@pytest.mark.parametrize("to", ["b", "c", "d", None])
+def test_a_split_takes_the_first_branch_where_no_condition_holds_unless_its_task_jumps(to: str | None) -> None:
+    class Nothing:
+        def branches(self, stage: StageState) -> list[str]:
+            return []
+
+        def skips(self, stage: StageState) -> None:
+            return None
+
+        def instances(self, stage: StageState) -> list[Any]:
+            return []
+
+    requires = {"a": (), "b": ("a",), "c": ("a",), "d": ("c",)}
+    engine = Engine(plan_of(requires, a={"split": SplitType.OR}))
+    engine.start()
+    step = Advance(engine.plan, engine.run, engine.stages, 1, Nothing())
+    if to is None:
+        step.succeed("a", {}, {})
+    else:
+        jump(step, "a", to, {}, {})
+    assert [ref for ref, status in engine.statuses().items() if status is S.RUNNING] == [to or "b"]
+    assert engine.stages["a"].activated == [to or "b"]
+
+
 def test_a_jump_leaves_out_a_stage_that_nobody_wants() -> None:
     engine = Engine(plan_of({"a": (), "b": ("a",), "c": ("b",), "d": ("c",)}))
     engine.start()

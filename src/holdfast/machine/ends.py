@@ -21,14 +21,14 @@ _OUTWEIGHS: Final = {1: 1 | 8, 4: 1 | 4 | 8, 2: 1 | 2 | 4 | 8}
 _RAN: Final = frozenset({S.SUCCEEDED, S.FAILED_CONTINUE})
 
 
-def complete(step: Advance, stage: StageState, status: WorkflowStatus) -> None:
-    """A stage has ended, with everything that belongs to it."""
+def complete(step: Advance, stage: StageState, status: WorkflowStatus, *, goal: str | None = None) -> None:
+    """A stage has ended, with everything that belongs to it. `goal`: where its task goes on by a jump."""
     plan = stage.plan
     if stage.flawed and status is S.SUCCEEDED:
         status = S.FAILED_CONTINUE
     if plan.split is SPLIT.OR and status in CONTINUABLE:
         try:
-            stage.activated = step.judge.branches(stage)
+            stage.activated = activated(step, stage, goal)
         except PermanentError as error:  # where it goes on cannot be told: it does not
             status, stage.reason = S.TERMINAL, str(error)
     stage.status = moved("stage", stage.status, status, plan.ref)
@@ -47,6 +47,14 @@ def complete(step: Advance, stage: StageState, status: WorkflowStatus) -> None:
         _merge(step, stage)
     else:
         _pass_on(step, stage)
+
+
+def activated(step: Advance, stage: StageState, goal: str | None = None) -> list[str] | None:
+    """Which of the stages after it a stage's split activates; None: all. Raises as the judge does."""
+    chosen = step.judge.branches(stage)
+    if chosen == []:
+        return list(stage.plan.after[:1]) if goal is None else [goal]
+    return chosen
 
 
 def _merge(step: Advance, stage: StageState) -> None:

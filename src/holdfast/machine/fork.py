@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.machine import gates
+from holdfast.machine.ends import activated
 from holdfast.machine.graph import Edges, SkipCause, SplitType, edge_of, ordered
 from holdfast.machine.instances import base_of
 from holdfast.machine.restart import scope_of
@@ -71,4 +72,4 @@ def _adopt(step: Advance, ref: str, done: Mapping[str, StageState]) -> None:
             step.note("stage_ended", name, status=stage.status.value)
     stage = step.stage(ref)
     if stage.plan.split is SplitType.OR and stage.status is not S.SKIPPED:
-        stage.activated = step.judge.branches(stage)  # there may be other branches now
+        stage.activated = activated(step, stage)  # there may be other branches now

@@ -110,7 +110,7 @@ def _pass_over(step: Advance, stage: StageState) -> None:
 def _finish_early(step: Advance, stage: StageState) -> None:
     for task in stage.tasks[stage.at + 1 :]:
         task.status = moved("task", task.status, S.SKIPPED)
-    ends.complete(step, stage, S.SUCCEEDED)
+    ends.complete(step, stage, S.SUCCEEDED, goal=step.goal)
 
 
 def _after(after: Mapping[str, Sequence[str]], ref: str) -> set[str]:

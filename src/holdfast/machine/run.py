@@ -49,8 +49,8 @@ class Judge(Protocol):
     """Answers what depends on data. It may raise Missing."""
 
     def branches(self, stage: StageState) -> list[str] | None:
-        """Which of the stages after it a stage's split activates; None: all. Raises PermanentError where that cannot
-        be told."""
+        """Of which stages after it the condition holds that a stage's split has for them; None: of all. Raises
+        PermanentError where that cannot be told."""
         ...
 
     def skips(self, stage: StageState) -> SkipCause | None:

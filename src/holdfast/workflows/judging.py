@@ -33,8 +33,7 @@ class DataJudge:
     def branches(self, stage: StageState) -> list[str] | None:
         conditions = self._blueprint.extras[stage.plan.ref].conditions
         names = self.seen(stage) | stage.context | stage.outputs
-        chosen = [ref for ref in stage.plan.after if ref not in conditions or bool(conditions[ref].evaluate(names))]
-        return chosen or list(stage.plan.after[:1])  # if no condition is true, the first branch
+        return [ref for ref in stage.plan.after if ref not in conditions or bool(conditions[ref].evaluate(names))]
 
     def skips(self, stage: StageState) -> SkipCause | None:
         extras = self._blueprint.extras[stage.plan.ref]
