@@ -440,6 +440,19 @@ def test_a_merge_that_may_run_again_has_told_nobody_when_a_jump_begins_it_anew()
     assert engine.stages["c"].status is S.RUNNING
 
 
+def test_a_stage_that_waits_to_begin_anew_tells_those_that_begin_anew_later() -> None:
+    engine = Engine(plan_of({"a": (), "b": ("a",), "c": ("b",), "d": ("a", "c"), "e": ("c",)}))
+    engine.start()
+    for ref in "abc":
+        engine.step(lambda step, ref=ref: step.succeed(ref, {}, {}))  # type: ignore[misc]
+    engine.step(lambda step: jump(step, "e", "b", {}, {}))
+    assert engine.stages["c"].told == ["d"]  # which goes on, and counts it once
+    engine.step(lambda step: jump(step, "b", "a", {}, {}))
+    engine.drain(well)
+    checked(engine)
+    assert engine.stages["d"].edges == Edges(2, 2)
+
+
 @pytest.mark.parametrize("owner", [Owner.STAGE_BEFORE, Owner.STAGE_AFTER])
 def test_a_part_of_a_merge_knows_in_each_run_what_has_ended_outside(owner: Owner) -> None:
     requires = {"x": (), "a": (), "b": (), "m": ("a", "b"), "p": ("x",), "q": ("p",)}

@@ -32,19 +32,19 @@ def begin_anew(step: Advance, refs: Sequence[str]) -> None:
     halted = any(step.stage(ref).status in HALTED or step.stage(ref).bad for ref in refs)
     for ref in scope:
         stage = step.touch(ref)
+        over = stage.status in COMPLETE
+        is_told = over and not rests(stage)
+        told = [one for one in stage.plan.after if one not in scope and (is_told or one in stage.told)]
         if stage.status is not S.NOT_STARTED:
-            over = stage.status in COMPLETE
-            is_told = over and not rests(stage)
             instances.close(step, stage)
             step.run.live -= not over
-            told = [one for one in stage.plan.after if one not in scope and (is_told or one in stage.told)]
             if is_told and stage.plan.parent is not None and stage.plan.parent not in scope:
                 _await(step, stage)
             step.reset(stage)
-            stage.told, stage.flawed = told, False
+            stage.flawed = False
             step.dropped.add(ref)
             gates.announce(step, stage)
-        stage.fired = 0
+        stage.told, stage.fired = told, 0
     for ref in scope:
         count_anew(step, step.touch(ref), scope)
     if halted:
