@@ -156,6 +156,21 @@ def test_a_merge_that_waits_for_another_one_before_it_is_not_over(
     assert (run.status, journal.ran[-3:]) == (S.SUCCEEDED, ["b", "m", "c"])
 
 
+@pytest.mark.parametrize("owner", [SyntheticStageOwner.STAGE_BEFORE, SyntheticStageOwner.STAGE_AFTER])
+def test_nor_is_a_part_that_is_such_a_merge(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, owner: SyntheticStageOwner
+) -> None:
+    journal.answers["b"] = [TaskResult.wait_signal("go")]
+    whole = stage("m")
+    part = stage("p", "a", "b", join_type=JoinType.MULTI_MERGE, parent_stage_id=whole.id, synthetic_stage_owner=owner)
+    run = start(flows, stage("a"), stage("b"), whole, part, stage("c", "m"))
+    worker.run_once()
+    assert recovered(flows) == {run.id: R.SKIPPED}
+    flows.signal(run.id, "go")
+    worker.run_once()
+    assert (run.status, journal.ran.count("p"), journal.ran.count("c")) == (S.SUCCEEDED, 2, 1)
+
+
 def test_instances_of_an_earlier_run_of_a_merge_are_counted(
     flows: Workflows, worker: WorkflowWorker, journal: Journal
 ) -> None:

@@ -128,7 +128,7 @@ def _running(step: Advance, stage: StageState) -> str | None:
     if stage.part is Part.INSTANCES:
         return _instances(step, stage)
     parts = [step.stage(ref) for ref in stage.plan.children.get(OWNED[stage.part], ())]
-    if any(part.status not in COMPLETE for part in parts):
+    if any(part.status not in COMPLETE or rests(part) for part in parts):
         return None
     failed = [part for part in parts if has_failed(part)]
     stage.children_left = 0
