@@ -542,6 +542,50 @@ def test_a_split_takes_the_first_branch_where_no_condition_holds_unless_its_task
     assert engine.stages["a"].activated == [to or "b"]
 
 
+@pytest.mark.parametrize("join", [JoinType.AND, JoinType.OR])
+@pytest.mark.parametrize("why", [SkipCause.PRUNED, SkipCause.UPSTREAM_FAILED, SkipCause.WITHDRAWN, SkipCause.EXPIRED])
+def test_a_jump_begins_what_was_left_out_after_all(why: SkipCause, join: JoinType) -> None:
+    requires = {"a": (), "b": (), "fix": ("a",), "then": ("fix",), "late": ("b", "then")}
+    engine = Engine(plan_of(requires, late={"join": join}))
+    engine.start()
+    engine.step(lambda step: step.succeed("a", {}, {}))
+    engine.step(lambda step: step.skip(step.touch("fix"), why, "so"))
+    engine.step(lambda step: jump(step, "b", "fix", {}, {}))
+    went_on = why is SkipCause.EXPIRED  # which is no reason to leave out what comes after it
+    assert engine.stages["fix"].status is S.RUNNING
+    assert engine.stages["then"].status is (S.RUNNING if went_on else S.NOT_STARTED)
+    engine.drain(well)
+    checked(engine)
+    assert engine.statuses()["then"] is S.SUCCEEDED
+    halted = why is SkipCause.UPSTREAM_FAILED  # late has heard of that before
+    assert engine.statuses()["late"] is (S.SKIPPED if halted else S.SUCCEEDED)
+
+
+@pytest.mark.parametrize("why", [SkipCause.MANUAL, SkipCause.DISABLED])
+def test_a_jump_does_not_begin_what_nobody_wanted(why: SkipCause) -> None:
+    engine = Engine(plan_of({"a": (), "b": ()}))
+    engine.start()
+    engine.step(lambda step: step.skip(step.touch("b"), why, "so"))
+    step = engine.step(lambda step: jump(step, "a", "b", {}, {}))
+    assert [one["found"] for one in entries(step) if one["type"] == "jumped"] == ["SKIPPED"]
+    assert engine.statuses() == {"a": S.SUCCEEDED, "b": S.SKIPPED}
+    checked(engine)
+
+
+def test_what_meets_a_stage_that_a_jump_begins_after_all_waits_for_it() -> None:
+    requires = {"a": (), "b": (), "fix": ("a",), "then": ("fix",), "late": ("b", "then")}
+    engine = Engine(plan_of(requires))
+    engine.start()
+    engine.step(lambda step: step.succeed("a", {}, {}))
+    engine.step(lambda step: step.skip(step.touch("fix"), SkipCause.PRUNED, "so"))
+    assert engine.stages["late"].edges == Edges(2, dead=1)
+    engine.step(lambda step: jump(step, "b", "fix", {}, {}))
+    assert engine.stages["late"].edges == Edges(2, open=1)
+    engine.step(lambda step: step.succeed("fix", {}, {}))
+    engine.step(lambda step: step.succeed("then", {}, {}))
+    assert engine.stages["late"].status is S.RUNNING
+
+
 def test_a_jump_leaves_out_a_stage_that_nobody_wants() -> None:
     engine = Engine(plan_of({"a": (), "b": ("a",), "c": ("b",), "d": ("c",)}))
     engine.start()

@@ -2,7 +2,7 @@
 
 A jump back begins new incarnations of its target, its source and everything in between that waits for nothing else. A
 jump forward leaves out what only the way between would have led to. Either way the target starts at once, whatever it
-waits for.
+waits for, and also if it was left out before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from holdfast.errors import some_of
 from holdfast.machine import ends, gates
 from holdfast.machine.anew import begin_anew, without_past
-from holdfast.machine.graph import SkipCause, downstream, ordered
+from holdfast.machine.graph import SKIP, SkipCause, downstream, ordered
 from holdfast.machine.run_state import Owner, StageState
 from holdfast.machine.workflow import S, moved
 
@@ -28,7 +28,7 @@ class Jump(NamedTuple):
 
     back: bool
     reset: tuple[str, ...]
-    """Stages that begin anew, in their order; the target and the source are among them."""
+    """Stages that begin anew, in their order; the target and the source of a jump back are among them."""
     skipped: tuple[str, ...]
     """Stages that are passed over."""
 
@@ -49,12 +49,16 @@ def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outpu
         message = f"stage {ref!r} has jumped {stage.plan.max_jumps} times, which is as often as it may"
         step.fail(ref, {"type": "TaskError", "message": message})
         return
-    way = plan_jump({one: plan.before for one, plan in step.plan.stages.items()}, ref, target)
-    anew = {ref, target, *without_past(step, way.reset)}
-    way = way._replace(reset=tuple([one for one in way.reset if one in anew]))
+    requires = {one: plan.before for one, plan in step.plan.stages.items()}
+    way = plan_jump(requires, ref, target)
+    if way.back:
+        anew = {ref, target, *without_past(step, way.reset)}
+        way = way._replace(reset=tuple([one for one in way.reset if one in anew]))
+    else:
+        way = way._replace(reset=_left_out(step, requires, target))
     status = step.stage(target).status
     # Two branches may lead to one stage: the second of them starts nothing.
-    found = {} if way.back or status in _STARTS else {"found": status.value}
+    found = {} if way.reset or status in _STARTS else {"found": status.value}
     step.note("jumped", ref, to=target, reset=way.reset, skipped=way.skipped, **found)
     for one in (*way.reset, *way.skipped, target):
         step.stage(one)  # whatever is missing is missed before anything is changed
@@ -62,9 +66,9 @@ def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outpu
         step.end_if_over()
         return
     step.end_task(stage, S.SUCCEEDED)
-    if way.back:
-        begin_anew(step, way.reset)
-    else:
+    begin_anew(step, way.reset)
+    if not way.back:
+        _wait_for_them(step, way.reset)
         step.goal = target
         passed = [one for one in way.skipped if step.stage(one).status is S.NOT_STARTED]
         for one in passed:
@@ -99,6 +103,28 @@ def plan_jump(requires: Mapping[str, Sequence[str]], source: str, target: str) -
         if only and target in _after(after, ref):
             between.add(ref)
     return Jump(False, (), tuple(ref for ref in order if ref in between - {source}))
+
+
+def _left_out(step: Advance, requires: Mapping[str, Sequence[str]], target: str) -> tuple[str, ...]:
+    """A target that no branch led to, or that could not run, and what was left out only because of that."""
+    if not _was_left_out(step.stage(target)) or not without_past(step, [target]):
+        return ()
+    order, scope = ordered(requires), {target: None}
+    for ref in order[order.index(target) + 1 :]:
+        if requires[ref] and all(one in scope for one in requires[ref]) and _was_left_out(step.stage(ref)):
+            scope[ref] = None
+    return tuple(scope)
+
+
+def _wait_for_them(step: Advance, refs: Sequence[str]) -> None:
+    """Where these meet others, what has not begun takes them for left out no more."""
+    for ref in dict.fromkeys(one for name in refs for one in step.plan.stages[name].after if one not in refs):
+        if step.stage(ref).status is S.NOT_STARTED:
+            ends.count_anew(step, step.touch(ref), ())
+
+
+def _was_left_out(stage: StageState) -> bool:
+    return stage.status is S.SKIPPED and stage.skip_cause not in (SKIP.MANUAL, SKIP.DISABLED)
 
 
 def _pass_over(step: Advance, stage: StageState) -> None:
