@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,6 +154,21 @@ def test_those_whose_transaction_was_interrupted_are_told(notebook: Notebook) ->
     results = queue_behind(notebook, [insert(1), interrupted, insert(2)])
     assert isinstance(results[0], Interrupted)
     assert notebook.numbers() == [2]
+
+
+def test_one_who_is_interrupted_while_he_waits_takes_nobody_with_him(notebook: Notebook) -> None:
+    class Left(deque[Any]):
+        """Who was seen in it first has just taken his own out."""
+
+        looks = 0
+
+        def __bool__(self) -> bool:
+            self.looks += 1
+            return self.looks == 1 or len(self) > 0
+
+    notebook.writer._queue = Left()
+    assert notebook.writer.submit(insert(1), single=False) == threading.get_ident()
+    assert notebook.numbers() == [1]
 
 
 def test_many_threads_lose_nothing(notebook: Notebook) -> None:

@@ -136,7 +136,7 @@ class GroupWriter:
                 except Exception as error:  # alone so far, it takes the transaction with it
                     unit.error = error
                     self._undo()
-            unit = self._queue.popleft() if self._queue and len(together) < MOST_TOGETHER else None
+            unit = self._take() if len(together) < MOST_TOGETHER else None
         if connection.in_transaction:
             connection.execute("COMMIT")
 
@@ -161,12 +161,7 @@ class GroupWriter:
 
     def _hand_on(self) -> None:
         """Let the first in the queue lead, or open the gate."""
-        following = None
-        if self._queue:
-            try:
-                following = self._queue.popleft()
-            except IndexError:  # whoever was interrupted has taken his own out
-                pass
+        following = self._take()
         if following is None:
             self._gate.release()
             if self._queue:
@@ -174,6 +169,15 @@ class GroupWriter:
         else:
             following.leads = True
             following.settled.release()
+
+    def _take(self) -> _Unit | None:
+        """The first in the queue."""
+        if self._queue:
+            try:
+                return self._queue.popleft()
+            except IndexError:  # whoever was interrupted has taken his own out
+                pass
+        return None
 
     def _look_again(self) -> None:
         if self._queue and self._gate.acquire(blocking=False):
