@@ -622,6 +622,24 @@ def test_a_workflow_says_which_stage_has_decided_how_it_ends() -> None:
     assert ended(canceled, lambda step: step.cancel("enough", "bob")) == ("CANCELED", "enough")
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"allow_sibling_stages_to_continue": True},
+        {"fail_pipeline": False, "complete_other_branches_then_fail": True},
+    ],
+    ids=lambda flags: [*flags][-1],
+)
+def test_an_instance_that_nothing_waits_for_fails_as_its_stage_says(flags: dict[str, bool]) -> None:
+    engine = Engine(plan_of({"n": (), "b": ()}, n={**flags, "instances": Instances(sync_on_complete=False)}))
+    engine.start()
+    engine.step(lambda step: step.fail("n#1.0", {"type": "X", "message": "no"}))
+    assert engine.statuses()["b"] is S.RUNNING
+    engine.drain(well)
+    checked(engine)
+    assert (engine.statuses()["b"], engine.run.status) == (S.SUCCEEDED, S.TERMINAL)
+
+
 def test_a_workflow_that_was_cancelled_whole_keeps_that_reason() -> None:
     engine = Engine(plan_of({"a": (), "b": ()}))
     engine.start()

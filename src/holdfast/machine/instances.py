@@ -33,7 +33,13 @@ class Stages(dict[str, StagePlan]):
         if config.sync_on_complete:
             return plain
         one = self[base]  # nothing waits for it: its failure is the workflow's
-        return replace(plain, continue_on_failure=one.continue_on_failure, fail_pipeline=one.fail_pipeline)
+        return replace(
+            plain,
+            continue_on_failure=one.continue_on_failure,
+            fail_pipeline=one.fail_pipeline,
+            allow_sibling_stages_to_continue=one.allow_sibling_stages_to_continue,
+            complete_other_branches_then_fail=one.complete_other_branches_then_fail,
+        )
 
 
 def base_of(ref: str) -> str:
