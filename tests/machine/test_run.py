@@ -640,6 +640,19 @@ def test_an_instance_that_nothing_waits_for_fails_as_its_stage_says(flags: dict[
     assert (engine.statuses()["b"], engine.run.status) == (S.SUCCEEDED, S.TERMINAL)
 
 
+def test_a_workflow_still_says_so_when_another_stage_begins_anew_and_an_instance_is_lost() -> None:
+    goes_on = {"allow_sibling_stages_to_continue": True}
+    alone = {**goes_on, "instances": Instances(sync_on_complete=False)}
+    engine = Engine(plan_of({"n": (), "a": (), "b": (), "c": ()}, n=alone, a=goes_on, b=goes_on))
+    engine.start()
+    for ref in ("n#1.0", "a", "b"):
+        engine.step(lambda step, ref=ref: step.fail(ref, {"type": "X", "message": f"no {ref}"}))  # type: ignore[misc]
+    assert engine.run.reason == "no n#1.0"
+    engine.step(lambda step: restart(step, ["b"], "ann"))
+    engine.drain(well)
+    assert (engine.run.status, engine.run.reason) == (S.TERMINAL, "no a")
+
+
 def test_a_workflow_that_was_cancelled_whole_keeps_that_reason() -> None:
     engine = Engine(plan_of({"a": (), "b": ()}))
     engine.start()

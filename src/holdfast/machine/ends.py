@@ -107,9 +107,10 @@ def reweigh(step: Advance) -> None:
     step.need(tops)
     run, cancels = step.run, step.cancels
     alone = any(step.stage(ref).bad and instances.lost_some(step.stage(ref)) for ref in tops)
-    run.reason, run.halts = None, run.halts if alone else run.halts & 8
+    before, run.reason, run.halts = run.halts, None, run.halts & 8
     for ref in tops:
         _weigh(step, step.stage(ref))
+    run.halts |= before if alone else 0
     step.cancels = cancels  # what has failed before and stays has done so then
 
 
