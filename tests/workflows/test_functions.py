@@ -134,6 +134,39 @@ def test_the_same_key_gives_the_first_workflow_also_when_the_code_has_changed_me
         flows.start(fulfil, {"id": 7}, idempotency_key="order-7")
 
 
+def test_the_same_key_gives_the_first_workflow_also_when_its_function_has_got_more_arguments(flows: Workflows) -> None:
+    @workflow(name="sent")
+    def before(order: Any) -> Any:
+        return charge(order)
+
+    @workflow(name="sent")
+    def after(order: Any, pause: timedelta = timedelta(hours=1), *, tags: Any = (), **more: Any) -> Any:
+        return charge(order)
+
+    run = flows.start(before, {"id": 7}, idempotency_key="order-7")
+    assert flows.start(after, {"id": 7}, idempotency_key="order-7").id == run.id
+    assert flows.start(after, {"id": 7}, pause=timedelta(hours=1), idempotency_key="order-7").id == run.id
+    with pytest.raises(WorkflowDefinitionError, match="has another input: pause, tags"):
+        flows.start(after, {"id": 7}, timedelta(hours=2), tags=["a"], idempotency_key="order-7")
+    with pytest.raises(WorkflowDefinitionError, match="has another input: more"):
+        flows.start(after, {"id": 7}, gift=True, idempotency_key="order-7")
+    flows.start(after, {"id": 8}, idempotency_key="order-8")
+    with pytest.raises(WorkflowDefinitionError, match="has another input: more, pause, tags"):
+        flows.start(before, {"id": 8}, idempotency_key="order-8")  # nobody knows any more what they were by default
+    flows.start(before, {"flag": 1}, idempotency_key="order-9")
+    with pytest.raises(WorkflowDefinitionError, match="has another input: order"):
+        flows.start(after, {"flag": True}, idempotency_key="order-9")
+
+
+def test_a_default_that_is_not_json_is_no_reason_to_refuse_a_key(flows: Workflows) -> None:
+    unset: Any = [object(), float("nan")]
+    run = flows.start(workflow(name="sent")(lambda order: charge(order)), {"id": 7}, idempotency_key="order-7")
+    deployed = workflow(name="sent")(lambda order, note=unset: charge(order))
+    with pytest.raises(WorkflowDefinitionError, match="has another input: note"):
+        flows.start(deployed, {"id": 7}, "text", idempotency_key="order-7")
+    assert run.record.idempotency_key == "order-7"
+
+
 def test_a_model_with_the_same_key_and_another_input_in_its_stages_is_refused(flows: Workflows) -> None:
     flows.registry.register("note", lambda stage: None)
 

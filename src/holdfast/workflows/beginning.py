@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -49,6 +49,8 @@ class Wanted:
     """What is not as its `config_version` says."""
     first: Callable[[Advance], None] = Advance.start
     """What happens when it begins."""
+    defaults: Callable[[], Mapping[str, Any]] | None = None
+    """What arguments are that nobody gives; None: there are no such ones."""
 
     def __post_init__(self) -> None:
         key: Any = self.key

@@ -229,6 +229,12 @@ class WorkflowFunction(Generic[P, T]):
         bound.apply_defaults()
         return self._traced(bound.arguments, bound)
 
+    def defaults(self) -> dict[str, Any]:
+        """What its arguments are that nobody gives, by name."""
+        bound = self._signature.bind_partial()
+        bound.apply_defaults()
+        return _as_kept(bound.arguments)
+
     def sketch(self) -> Graph:
         """The graph without an input. Raises WorkflowDefinitionError if the body looks at it."""
         bound = self._signature.bind_partial()
@@ -246,9 +252,7 @@ class WorkflowFunction(Generic[P, T]):
         self, given: dict[str, Any], bound: inspect.BoundArguments | None = None
     ) -> tuple[Graph, dict[str, Any], Trace]:
         """`given` are the arguments by name: all that there are, to be given by their place, or as `bound` says."""
-        inputs = {
-            name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in given.items()
-        }
+        inputs = _as_kept(given)
         # So that the graph is the same for every input, and is kept once.
         given = {name: tracked(value) for name, value in given.items()}
         trace = Trace({id(value): name for name, value in given.items()}, self._traces)
@@ -279,6 +283,10 @@ class WorkflowFunction(Generic[P, T]):
 
     def __repr__(self) -> str:
         return f"<workflow {self.name!r}>"
+
+
+def _as_kept(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in inputs.items()}
 
 
 def _given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

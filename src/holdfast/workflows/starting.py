@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
-from holdfast.errors import Conflict, WorkflowDefinitionError
+from holdfast.errors import Conflict, WorkflowDefinitionError, some_of
 from holdfast.machine.run import Advance
+from holdfast.store.codec import from_json, to_json
 from holdfast.store.ids import new_record_id
 from holdfast.store.port import Store
 from holdfast.store.query import equal
@@ -121,7 +123,26 @@ def _differs(first: WorkflowRecord, wanted: Wanted) -> str | None:
     blueprint = wanted.blueprint
     if first.name != blueprint.name:
         return f"is a {first.name!r} and no {blueprint.name!r}"
-    if first.context != wanted.inputs:
-        return "has another input"
+    if first.context != wanted.inputs and (others := _other_inputs(first, wanted)):
+        return f"has another input: {some_of(others)}"
     is_code = blueprint.result is not None and wanted.first is Advance.start
     return None if is_code or first.definition == blueprint.id else "has another input in its stages"
+
+
+def _other_inputs(first: WorkflowRecord, wanted: Wanted) -> list[str]:
+    """The names of what is not the same in two inputs. An argument that the function has got since the first one was
+    started, and that is at its default, is none of them: whoever starts the same again has not given it."""
+    before, now = _texts(from_json(first.context)), _texts(from_json(wanted.inputs))
+    defaults = {} if wanted.defaults is None else wanted.defaults()
+    later = now.keys() & defaults.keys() - before.keys()
+    assumed = _texts({name: defaults[name] for name in later}).items() & now.items()
+    return sorted({name for name, _ in (before.items() ^ now.items()) - assumed})
+
+
+def _texts(inputs: Mapping[str, Any]) -> dict[str, str]:
+    """What an input is kept as, argument by argument; a default that is not JSON is none that could be kept."""
+    texts = {}
+    for name, value in inputs.items():
+        with suppress(TypeError, ValueError):
+            texts[name] = to_json(value)
+    return texts

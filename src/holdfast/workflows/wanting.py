@@ -68,6 +68,7 @@ class Wanting:
             pipeline=workflow.pipeline,
             limit=workflow.limit,
             keeps=workflow.keep_waiting,
+            defaults=workflow.defaults,
         )
 
     def of_child(self, request: SubWorkflow) -> Wanted:
