@@ -269,6 +269,22 @@ def test_a_slow_type_takes_no_more_than_its_slots_and_holds_up_no_other(
     assert [run.result(0) for run in stuck] == ["slow"] * 5
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(KeyError("rows"), "KeyError: 'rows'"), (AssertionError(), "AssertionError"), (ValueError("no rows"), "no rows")],
+)
+def test_a_workflow_says_which_exception_it_failed_of_where_the_text_alone_says_nothing(
+    flows: Workflows, worker: WorkflowWorker, error: Exception, reason: str
+) -> None:
+    @task
+    def breaks() -> None:
+        raise error
+
+    run = flows.start(only(breaks))
+    worker.run_once()
+    assert run.record.reason == reason
+
+
 @pytest.mark.parametrize("interrupt", [SystemExit, KeyboardInterrupt])
 def test_a_task_that_ends_the_program_stops_the_worker_and_its_item_is_anybodys(
     flows: Workflows, store: Store, worker: WorkflowWorker, worker_of: Callable[..., WorkflowWorker], interrupt: Any

@@ -44,6 +44,9 @@ __all__ = [
     "StagePlan", "StageState", "TaskPlan", "TaskState", "Wait", "Work",
 ]  # fmt: skip
 
+_BARE: Final = frozenset({"KeyError", "SystemExit"})
+"""Exceptions whose text is a key, or a number."""
+
 
 class Judge(Protocol):
     """Answers what depends on data. It may raise Missing."""
@@ -222,7 +225,7 @@ class Advance:
         stage = self.touch(ref)
         stage.tasks[stage.at].error = error
         stage.outputs.update(outputs)
-        stage.reason = (error or {}).get("message") or stage.reason
+        stage.reason = _words(error) or stage.reason
         self.end_task(stage, status)
         if status is S.FAILED_CONTINUE:
             stage.flawed = True
@@ -561,6 +564,12 @@ class Advance:
         run.status = moved("workflow", run.status, status)
         run.ended_at = self.now
         self.note("workflow_ended", status=status.value, reason=run.reason)
+
+
+def _words(error: Mapping[str, Any] | None) -> str:
+    """What an error says, and what it is where its text says nothing by itself."""
+    type, text = (str((error or {}).get(key) or "") for key in ("type", "message"))
+    return text if text and type not in _BARE else ": ".join(part for part in (type, text) if part)
 
 
 def _told(error: Mapping[str, Any] | None) -> dict[str, str]:
