@@ -112,21 +112,21 @@ def a_dead_worker_is_buried(kit: WorkflowTestKit) -> Ends:
     return [(S.SUCCEEDED, kit.finish(run))]
 
 
-def a_task_that_ends_its_program(kit: WorkflowTestKit) -> Ends:
+def a_task_that_is_interrupted(kit: WorkflowTestKit) -> Ends:
     calls: list[int] = []
 
     @task
     def quits() -> str:
         calls.append(1)
         if len(calls) == 1:
-            raise SystemExit(3)
+            raise KeyboardInterrupt
         return "done"
 
     run = started(kit, workflow(name="quits")(lambda: quits()))
     for process in list(kit._crew):
         try:
             kit.run_until_idle()
-        except SystemExit:
+        except KeyboardInterrupt:
             kit._do(process, process.worker._shift._ownership.give_back)  # what it does about it, before it ends
             kit.crash()
     return [(S.SUCCEEDED, kit.finish(run))]
@@ -210,7 +210,7 @@ SCENARIOS: dict[str, Callable[[WorkflowTestKit], Ends]] = {
     play.__name__: play
     for play in (
         a_diamond, a_timer_and_a_signal, a_signal_that_comes_early, a_pause_and_a_cancel, a_failure_that_is_retried,
-        a_retry_after_a_while, a_dead_worker_is_buried, a_task_that_ends_its_program, a_workflow_that_was_deleted,
+        a_retry_after_a_while, a_dead_worker_is_buried, a_task_that_is_interrupted, a_workflow_that_was_deleted,
         a_message_that_nobody_can_handle, a_signal_too_many, several_starts_at_once,
         a_transaction_of_the_store, tasks_that_have_a_rate, a_crowd_and_somebody_behind_it, *composed.SCENARIOS,
     )

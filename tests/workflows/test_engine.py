@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -269,6 +270,32 @@ def test_a_slow_type_takes_no_more_than_its_slots_and_holds_up_no_other(
     assert [run.result(0) for run in stuck] == ["slow"] * 5
 
 
+def test_a_task_that_leaves_the_program_has_failed_and_stops_no_worker(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    @task
+    def leaves() -> None:
+        sys.exit(3)
+
+    @task
+    async def leaves_async() -> None:
+        sys.exit("no such option")
+
+    calls: list[int] = []
+
+    @task(retry=Retry(attempts=2, base=0))
+    def leaves_once() -> str:
+        calls.append(1)
+        return sys.exit(3) if len(calls) == 1 else "carried on"
+
+    runs = [flows.start(only(one)) for one in (leaves, leaves_async, leaves_once, fine)]
+    while worker.run_once():
+        pass
+    assert [run.status for run in runs] == [S.TERMINAL, S.TERMINAL, S.SUCCEEDED, S.SUCCEEDED]
+    assert [run.record.reason for run in runs[:2]] == ["SystemExit: 3", "SystemExit: no such option"]
+    assert flows.workflow(runs[0].id).stages[0].tasks[0].task_exception_details["type"] == "SystemExit"
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [(KeyError("rows"), "KeyError: 'rows'"), (AssertionError(), "AssertionError"), (ValueError("no rows"), "no rows")],
@@ -285,9 +312,8 @@ def test_a_workflow_says_which_exception_it_failed_of_where_the_text_alone_says_
     assert run.record.reason == reason
 
 
-@pytest.mark.parametrize("interrupt", [SystemExit, KeyboardInterrupt])
-def test_a_task_that_ends_the_program_stops_the_worker_and_its_item_is_anybodys(
-    flows: Workflows, store: Store, worker: WorkflowWorker, worker_of: Callable[..., WorkflowWorker], interrupt: Any
+def test_a_task_that_is_interrupted_stops_the_worker_and_its_item_is_anybodys(
+    flows: Workflows, store: Store, worker: WorkflowWorker, worker_of: Callable[..., WorkflowWorker]
 ) -> None:
     calls: list[int] = []
 
@@ -295,11 +321,11 @@ def test_a_task_that_ends_the_program_stops_the_worker_and_its_item_is_anybodys(
     def leaves() -> str:
         calls.append(1)
         if len(calls) == 1:
-            raise interrupt(3)
+            raise KeyboardInterrupt
         return "carried on"
 
     run = flows.start(only(leaves))
-    with pytest.raises(interrupt):
+    with pytest.raises(KeyboardInterrupt):
         worker.run_once()
     [item] = store.page(ITEM)
     assert (item.owner, item.attempt, item.crashes) == (None, 1, 0)

@@ -31,7 +31,7 @@ MOST_WAITS: Final = 1000
 
 class Hands:
     """Has the calls that are ours: those that run, and those that wait for a slot. `interrupted` hears of a task that
-    raised SystemExit or KeyboardInterrupt, `troubled` of a store that is away. Each call passes its circuit."""
+    raised KeyboardInterrupt, `troubled` of a store that is away. Each call passes its circuit."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Hands:
             if self._lanes.calls.get(type) is call:
                 del self._lanes.calls[type]
             self._pace.note_end(type, result.run_s)
-            stops = error is not None and not isinstance(error, Exception | CancelledError)
+            stops = error is not None and not isinstance(error, Exception | CancelledError | SystemExit)
             if stops:
                 self.at_hand.broken.append(call.item)
             is_ours = call.key in self.at_hand.held

@@ -377,6 +377,7 @@ class Shift:
         self.cut(run.id, "its workflow has ended")
 
     def _interrupted(self, error: BaseException) -> None:
+        _log.error("workflows: a task raised %s, which stops this worker", type(error).__name__)
         self.interrupt = error
         self.stopping.set()
         self.wake.set()

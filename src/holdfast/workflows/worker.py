@@ -129,7 +129,7 @@ class WorkflowWorker(Working):
         self._shift.close()
 
     def run(self) -> None:
-        """Work until `stop` is called. Raises SystemExit or KeyboardInterrupt if a task did."""
+        """Work until `stop` is called. Raises KeyboardInterrupt if a task did."""
         self._run(self._fresh())
 
     def run_once(self) -> int:
@@ -145,7 +145,7 @@ class WorkflowWorker(Working):
     def look(self) -> float:
         """Show that we live, take what is due, and say in how many seconds to look again; for who drives it by hand.
 
-        Raises StoreError, and SystemExit or KeyboardInterrupt if a task did.
+        Raises StoreError, and KeyboardInterrupt if a task did.
         """
         if self._shift.interrupt is not None:
             raise self._shift.interrupt
