@@ -120,6 +120,7 @@ _HOMES = {
     "outbox.metrics": "outbox_readings",
     "outbox.operation": "CallContext Discard Done Operation OperationRegistry Park RetryAfter StepEvents",
     "outbox.outbox": "Outbox",
+    "outbox.publishers.address": "public_and",
     "outbox.publishers.kafka": "KafkaPublisher",
     "outbox.publishers.memory": "InMemoryPublisher",
     "outbox.publishers.nats": "NatsPublisher",
@@ -442,6 +443,7 @@ if TYPE_CHECKING:
     from holdfast.outbox.operation import RetryAfter as RetryAfter
     from holdfast.outbox.operation import StepEvents as StepEvents
     from holdfast.outbox.outbox import Outbox as Outbox
+    from holdfast.outbox.publishers.address import public_and as public_and
     from holdfast.outbox.publishers.kafka import KafkaPublisher as KafkaPublisher
     from holdfast.outbox.publishers.memory import InMemoryPublisher as InMemoryPublisher
     from holdfast.outbox.publishers.nats import NatsPublisher as NatsPublisher

@@ -275,7 +275,7 @@ def test_a_server_that_trickles_does_not_get_more_time() -> None:
     "host", ["127.0.0.1", "localhost", "[::1]", "10.0.0.1", "169.254.169.254", "[::ffff:127.0.0.1]"]
 )
 def test_private_addresses_are_refused(server: Server, host: str) -> None:
-    with pytest.raises(PermanentError, match=r"which http tasks may not call; allow it: HttpTask\(reach=public_and\("):
+    with pytest.raises(PermanentError, match=r"may not call; allow it: builtin_tasks\(reach=public_and\("):
         HttpTask().execute(stage(url=f"http://{host}:{server.server_port}/"))
     assert server.requests == []
 

@@ -212,7 +212,7 @@ def _check_address(host: str, address: Any, reach: Reach) -> None:
     if not reach(host, ip):
         raise PermanentError(
             f"{host} has the address {ip}, which http tasks may not call; "
-            f"allow it: HttpTask(reach=public_and('{ip}')), and in {VARIABLE} or webhook_reach where there is one"
+            f"allow it: builtin_tasks(reach=public_and('{ip}')), and in {VARIABLE} or webhook_reach where there is one"
         )
 
 
