@@ -13,8 +13,10 @@ from xml.etree import ElementTree
 import pytest
 from starlette.testclient import TestClient
 
-from holdfast import workflow
+from holdfast import task, while_loop, workflow
 from holdfast.server.routes import workflow_search
+from holdfast.store.port import Swap
+from holdfast.store.record import evolve
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.ids import TAKEN
 from holdfast.workflows.records import ITEM
@@ -238,6 +240,45 @@ def test_the_timeline_tells_calls_waits_and_new_attempts(shop: Shop, client: Tes
     waits = lanes["wait_signal"]
     assert (waits["end"], waits["bars"][-1]["kind"], waits["bars"][-1]["note"]) == (None, "wait", "signal approve")
     assert lanes["reserve"]["status"] == "SUCCEEDED"
+
+
+def test_the_timeline_tells_a_call_from_the_wait_for_a_worker(
+    shop: Shop, client: TestClient, clock: ManualClock
+) -> None:
+    def bars(stage: str) -> list[tuple[str, str]]:
+        lanes = {lane["stage"]: lane for lane in got(client, f"workflows/{id}/timeline")["lanes"]}
+        return [(bar["kind"], bar["note"]) for bar in lanes[stage]["bars"]]
+
+    id = shop.order(works=False)
+    clock.advance(60)
+    assert bars("reserve") == [("wait", "a worker")]
+    did(client, f"workflows/{id}/pause", WHY)
+    assert bars("reserve") == [("wait", "to be resumed")]
+    did(client, f"workflows/{id}/resume", WHY)
+    [held] = shop.hold.store.claim(ITEM, (), lambda item: evolve(item, owner="ann", due_at=None), limit=1)
+    assert bars("reserve") == [("run", "")]
+    due = evolve(held, owner=None, due_at=shop.hold.store.now())
+    shop.hold.store.commit([Swap(ITEM, held, due)])
+    shop.refuses = True
+    shop.work()
+    assert [kind for kind, _ in bars("charge")] == ["run", "wait"], "the next attempt is not made yet"
+    clock.advance(5)
+    assert [kind for kind, _ in bars("charge")] == ["run", "wait", "wait"]
+
+
+def test_the_timeline_has_a_lane_for_each_round_of_a_loop(small: Shop, near: TestClient) -> None:
+    @task
+    def less(left: int) -> int:
+        return left - 1
+
+    run = small.hold.workflows.start(workflow(name="count")(lambda: while_loop("value > 0", less, 2)))
+    small.work()
+    lanes = got(near, f"workflows/{run.id}/timeline")["lanes"]
+    assert [(lane["incarnation"], lane["status"]) for lane in lanes if lane["stage"] == "less"] == [
+        (1, "SUCCEEDED"), (2, "SUCCEEDED"),
+    ]  # fmt: skip
+    ends = [[(bar["kind"], bar["outcome"]) for bar in lane["bars"]] for lane in lanes if "loop" in lane["stage"]]
+    assert {*map(tuple, ends)} == {(("run", "SUCCEEDED"),)}
 
 
 def test_a_restarted_stage_has_a_lane_for_each_of_its_lives(shop: Shop, client: TestClient, clock: ManualClock) -> None:

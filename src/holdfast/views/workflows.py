@@ -157,11 +157,13 @@ class Lane:
 
 
 _REPEATED: Final = frozenset({"task_retried", "task_repeated", "task_parked"})
+_ANEW: Final = frozenset({"jumped", "restarted"})
 _OVER: Final = {"stage_skipped": S.SKIPPED.value, "stage_canceled": S.CANCELED.value}
 
 
-def lanes_of(entries: Iterable[LogEntry]) -> list[Lane]:
-    """The times of stages, as the first entries of a log tell them, in the order of their starts."""
+def lanes_of(entries: Iterable[LogEntry], work: Work, now: datetime) -> list[Lane]:
+    """The times of stages, as the first entries of a log tell them, in the order of their starts. `work` is what is to
+    be done now."""
     lanes: list[Lane] = []
     open: dict[str, Lane] = {}
     for entry in entries:
@@ -169,6 +171,10 @@ def lanes_of(entries: Iterable[LogEntry]) -> list[Lane]:
             for lane in open.values():
                 _close(lane, entry.at, str(entry.facts.get("status", "")))
             open.clear()
+        elif entry.type in _ANEW:
+            for name in open.keys() & {*map(str, entry.facts.get("reset") or ())}:
+                status = S.SUCCEEDED if name == entry.stage else S.CANCELED
+                _close(open.pop(name), entry.at, status.value)
         elif entry.stage is not None and entry.type in ("stage_started", "stage_buffered"):
             if entry.stage not in open:
                 before = sum(lane.stage == entry.stage for lane in lanes)
@@ -182,7 +188,20 @@ def lanes_of(entries: Iterable[LogEntry]) -> list[Lane]:
                 del open[entry.stage]
             else:
                 _bar(lane, entry)
+    for lane in open.values():
+        _wait(lane, work.get(lane.stage, ()), now)
     return lanes
+
+
+def _wait(lane: Lane, work: Sequence[TaskInHand], now: datetime) -> None:
+    """What seems to run waits, if nobody has it in hand. Of what has ended the log does not tell that."""
+    calls, bar = [one for one in work if one.kind == "run"], lane.bars[-1]
+    if bar.kind != "run" or not calls or any(one.owner is not None for one in calls):
+        return
+    if bar.start > now:  # the wait before it has not ended
+        lane.bars.pop()
+    else:
+        bar.kind, bar.note = "wait", "to be resumed" if _due(calls) is None else "a worker"
 
 
 def _bar(lane: Lane, entry: LogEntry) -> None:

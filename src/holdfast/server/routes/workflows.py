@@ -39,7 +39,7 @@ from holdfast.server.routing import ADMIN, Asked, Asking, Routes
 from holdfast.server.shapes import After, Id, Limit, MayReason, Page, Reasoned, page_of
 from holdfast.store.codec import instant
 from holdfast.views.plain import masked, plain
-from holdfast.views.workflows import dead_document, entry_document, finalizer_document, lanes_of
+from holdfast.views.workflows import by_stage, dead_document, entry_document, finalizer_document, lanes_of
 from holdfast.workflows.layers import arranged, links_of
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.picture import liveness, picture
@@ -221,9 +221,9 @@ def timeline(asked: Asking, id: Id) -> Any:
     """What the stages of a workflow spent their time on: calls, waits, further attempts."""
     flows = asked.hold.workflows
     version, entries = flows.record(id).version, flows.log(id, limit=MOST_TOLD)
-    complete = not entries or entries[-1].seq >= version
-    lanes = [plain(lane) for lane in lanes_of(entries)]
-    return {"id": id, "now": instant(asked.hold.store.now()), "lanes": lanes, "complete": complete}
+    complete, now = not entries or entries[-1].seq >= version, instant(asked.hold.store.now())
+    lanes = [plain(lane) for lane in lanes_of(entries, by_stage(flows.work(id)), now)]
+    return {"id": id, "now": now, "lanes": lanes, "complete": complete}
 
 
 @routes.reads("/{id}/stages/{stage:path}", response_model=StageShown)
