@@ -42,6 +42,21 @@ def test_what_is_optional_goes_where_no_column_can_give(
     assert capsys.readouterr().out.splitlines() == ["NAME  N", "abc   1"]
 
 
+def test_a_last_column_that_wraps_goes_on_below_itself_and_is_not_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "24")
+    columns = (Column("no", right=True), Column("facts", gives=True, wraps=True))
+    table(columns, [(1, "error: the bank is away for a while"), (2, ""), (3, "x" * 30)])
+    assert capsys.readouterr().out.splitlines() == [
+        "NO  FACTS",
+        " 1  error: the bank is",
+        "    away for a while",
+        " 2",
+        " 3  " + "x" * 19 + "…",
+    ]
+
+
 def test_wide_characters_take_two_places(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     table((Column("text", gives=True), Column("n")), [("支払いに失敗しました", 1), ("abc", 2)])

@@ -49,12 +49,14 @@ class Column:
     """A column of a table.
 
     When the terminal is too narrow, an `optional` one is left out, and then one that `gives` is cut with an ellipsis.
+    The last one may go on below itself instead, as it does if it `wraps`.
     """
 
     title: str
     gives: bool = False
     right: bool = False
     optional: bool = False
+    wraps: bool = False
 
 
 class Prose(str):
@@ -74,7 +76,9 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
     widths = _widths(columns, cells, room)
     _row(console, [column.title.upper() for column in columns], columns, widths, style="bold")
     for row in cells:
-        _row(console, row, columns, widths)
+        lines = _filled(row[-1].split(), widths[-1]).split("\n") if columns[-1].wraps else row[-1:]
+        for number, line in enumerate(lines):
+            _row(console, [*("" if number else cell for cell in row[:-1]), line], columns, widths)
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> None:

@@ -21,7 +21,7 @@ from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.views.plain import iso, masked, plain
 from holdfast.views.workflows import Awaits, awaited, by_stage, ended_because, trouble_of
 from holdfast.workflows.history import LogEntry
-from holdfast.workflows.lengths import took
+from holdfast.workflows.lengths import length, took
 from holdfast.workflows.model import Workflow
 from holdfast.workflows.records import WorkflowRecord
 
@@ -39,8 +39,10 @@ LOG: Final = (
     Column("at"),
     Column("what"),
     Column("stage", gives=True),
-    Column("facts", gives=True),
+    Column("facts", gives=True, wraps=True),
 )
+_SPANS: Final = ("delay", "limit")
+"""What facts are that are so many seconds."""
 _MOST_STRANDED: Final = 1000
 
 
@@ -109,12 +111,14 @@ def log_row(entry: LogEntry, *, dated: bool) -> Sequence[Any]:
     said = [str(told.pop("status"))] if "status" in told else []
     if told.get("attempt") in (0, 1):
         del told["attempt"]
-    said += [f"{name} {_word(value)}" for name, value in told.items()]
+    said += [f"{name} {_word(name, value)}" for name, value in told.items()]
     day, _, time = iso(entry.at).partition("T")
     return entry.seq, f"{day[5:]} {time[:8]}" if dated else time[:12], entry.type, entry.stage, ", ".join(said)
 
 
-def _word(value: Any) -> str:
+def _word(name: str, value: Any) -> str:
+    if name in _SPANS and isinstance(value, int | float):
+        return length(value)
     if isinstance(value, float):
         return shortened(value)
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

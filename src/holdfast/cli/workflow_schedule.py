@@ -14,7 +14,7 @@ from holdfast.cli.filters import by_option, json_option
 from holdfast.cli.output import Column, document, facts, heading, note, say, table
 from holdfast.cli.revealing import reveal_schedule
 from holdfast.cli.session import InOrder, Session, pass_session, store_options
-from holdfast.cli.times import stamp, until
+from holdfast.cli.times import until
 from holdfast.cli.workflow_rows import LOG, by_program, json_of, log_rows, workflows_with
 from holdfast.errors import ConfigurationError, TaskError, WorkflowDefinitionError, WorkflowNotFoundError
 from holdfast.views.plain import masked, plain
@@ -104,10 +104,10 @@ def show(session: Session, name: str, as_json: bool) -> None:
         ("name", found.name), ("workflow", found.workflow), ("cron", found.cron), ("timezone", found.timezone),
         ("overlap", str(found.overlap)), ("catch up", str(found.catch_up)),
         ("paused", "yes" if found.paused else ""), ("next", _times(following, found.timezone)),
-        ("last tick", stamp(found.last_tick)), ("last run", found.last_run), ("input", masked(given)),
+        ("last tick", _local(found.last_tick, found.timezone)), ("last run", found.last_run), ("input", masked(given)),
     ])  # fmt: skip
     heading("lately")
-    table(LOG, log_rows(entries))
+    table([column for column in LOG if column.title != "stage"], [(*row[:3], row[4]) for row in log_rows(entries)])
 
 
 @schedule.command("next")

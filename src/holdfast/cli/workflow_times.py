@@ -17,7 +17,7 @@ from holdfast.workflows.lengths import took
 
 _BARS: Final = (
     Column("stage", gives=True), Column("begins", right=True), Column("took", right=True), Column("what"),
-    Column("try", right=True), Column("outcome"), Column("note", gives=True),
+    Column("try", right=True), Column("outcome"), Column("note", gives=True, wraps=True),
 )  # fmt: skip
 
 
@@ -45,10 +45,11 @@ def _rows(found: Document) -> Iterator[Sequence[Any]]:
     now, lanes = datetime.fromisoformat(found["now"]), found["lanes"]
     first = min((datetime.fromisoformat(lane["start"]) for lane in lanes), default=now)
     for lane in lanes:
-        name = lane["stage"] + (f" ({lane['incarnation']})" if lane["incarnation"] > 1 else "")
+        name, told = lane["stage"] + (f" ({lane['incarnation']})" if lane["incarnation"] > 1 else ""), None
         for bar in lane["bars"]:
             start = datetime.fromisoformat(bar["start"])
             length = took(start, moment(bar["end"]), now if bar["end"] is None else None)
             attempt = bar["attempt"] if bar["kind"] == "run" else ""
-            yield name, f"+{took(first, start, None)}", length, bar["kind"], attempt, bar["outcome"], bar["note"]
-            name = ""
+            said = "" if bar["note"] == told else bar["note"]  # of an attempt, and of the wait for the next one
+            yield name, f"+{took(first, start, None)}", length, bar["kind"], attempt, bar["outcome"], said
+            name, told = "", bar["note"]
