@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from holdfast import Holdfast, task, workflow
+from holdfast import Holdfast, task, wait_signal, workflow
 from holdfast.access.rights import Role
 from holdfast.testing import ManualClock
 from holdfast.workflows.records import ITEM
@@ -343,6 +343,14 @@ def test_the_timeline_has_a_bar_for_each_call_and_each_wait(shop: Shop, visit: V
     expect(page.get_by_text("is tried again").first).to_be_visible()
 
 
+def test_a_wait_says_how_long_is_left_of_it_and_the_log_how_long_it_may_take(shop: Shop, visit: Visit) -> None:
+    run = shop.hold.workflows.start(workflow(name="asks")(lambda: wait_signal("go", timeout=7200)))
+    shop.work()
+    page = visit(f"/workflows/{run.id}?tab=log")
+    expect(page.get_by_text(re.compile(r"waits for signal 'go', 1 h 5\d min left"))).to_be_visible()
+    expect(page.get_by_role("table", name="Log")).to_contain_text("delay 2 h")
+
+
 def test_how_long_a_stage_took_is_exact_to_the_microsecond(tmp_path: Path, browser: Browser) -> None:
     clock = ManualClock()
 
@@ -483,11 +491,13 @@ def test_a_finalizer_that_failed_is_run_again(shop: Shop, visit: Visit) -> None:
     page = visit(f"/workflows/{id}?tab=more")
     finalizers = page.get_by_role("region", name="Finalizers")
     expect(finalizers).to_contain_text("busy")
+    expect(page.get_by_text("1 finalizer failed or lost")).to_be_visible()
     shop.holds_files = False
     press(page, "Run again")
     expect(page.get_by_text("A worker will run it")).to_be_visible()
     shop.work()
     expect(finalizers.locator(".badge")).to_have_text("done")
+    expect(page.get_by_text("1 finalizer failed or lost")).to_have_count(0)
 
 
 def test_a_workflow_links_to_those_that_it_has_started(shop: Shop, visit: Visit) -> None:

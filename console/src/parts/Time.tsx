@@ -16,10 +16,12 @@ interface Props {
   none?: string;
   /** Show the date and the time, and how long ago in the title. */
   absolute?: boolean;
+  /** Something ends then: `20 s left`. */
+  left?: boolean;
 }
 
 /** A point in time: how long ago, or how long until; the title has the date, in local time and UTC. */
-export function Time({ at, none = "–", absolute = false }: Props) {
+export function Time({ at, none = "–", absolute = false, left = false }: Props) {
   const time = useNow();
   if (at === null || at === undefined) return <span className="muted">{none}</span>;
   const moment = typeof at === "number" ? at : Date.parse(at);
@@ -28,7 +30,7 @@ export function Time({ at, none = "–", absolute = false }: Props) {
   const exact = `${date.toLocaleString()} · ${date.toISOString()}`;
   return (
     <time className="num" dateTime={date.toISOString()} title={absolute ? `${ago(moment, time)} · ${date.toISOString()}` : exact}>
-      {absolute ? stamp(date) : ago(moment, time)}
+      {absolute ? stamp(date) : left ? ago(moment, time).replace(/^in (.*)/, "$1 left") : ago(moment, time)}
     </time>
   );
 }

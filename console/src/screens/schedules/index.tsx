@@ -77,8 +77,8 @@ function State({ schedule }: { schedule: Schedule }) {
 }
 
 const LOG: readonly Column<Entry>[] = [
-  { title: "No.", cell: (one) => one.seq, width: "60px", right: true },
-  { title: "What", cell: (one) => one.type.replaceAll("_", " "), width: "170px" },
+  { title: "No.", cell: (one) => one.seq, width: "50px", right: true },
+  { title: "What", cell: (one) => one.type.replaceAll("_", " "), width: "130px" },
   { title: "Facts", cell: (one) => <Text value={said(one)} most={300} />, optional: true },
   { title: "At", cell: (one) => <Time at={one.at} absolute />, width: "180px", right: true },
 ];

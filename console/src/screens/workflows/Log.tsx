@@ -118,7 +118,15 @@ export function momentOf(text: string | undefined, last: number): number | undef
   return Number.isInteger(at) && at >= 0 && at < last ? at : undefined;
 }
 
+/** What facts are that are so many seconds. */
+const SPANS: ReadonlySet<string> = new Set(["delay", "limit"]);
+
 function said(one: LogItem): string {
   const facts = Object.entries(one.facts).filter(([, value]) => value !== null && value !== "" && !(Array.isArray(value) && !value.length));
-  return facts.map(([name, value]) => (name === "status" ? wordsOf(String(value)) : `${name} ${typeof value === "object" ? JSON.stringify(value) : String(value)}`)).join(", ");
+  return facts.map(([name, value]) => (name === "status" ? wordsOf(String(value)) : `${name} ${word(name, value)}`)).join(", ");
+}
+
+function word(name: string, value: unknown): string {
+  if (typeof value === "number" && SPANS.has(name)) return duration(value);
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
 }

@@ -21,6 +21,7 @@ import { plural, whole } from "@/parts/text";
 import { Time, useNow } from "@/parts/Time";
 import { useAct } from "@/parts/useAct";
 import { Acts } from "@/screens/workflows/Acts";
+import { Awaited } from "@/screens/workflows/Awaited";
 import { Dag } from "@/screens/workflows/Dag";
 import { Log, Moments, momentOf } from "@/screens/workflows/Log";
 import { StagePanel } from "@/screens/workflows/StagePanel";
@@ -99,6 +100,7 @@ function Summary({ workflow }: { workflow: Workflow }) {
   const ended = workflow.stages.filter((stage) => hasEnded(stage.status)).length;
   const waits = workflow.stages.filter((stage) => stage.waits !== null);
   const stuck = workflow.stages.filter((stage) => stage.stranded !== null);
+  const lost = workflow.finalizers.filter((one) => one.state === "FAILED" || one.state === "LOST").length;
   const owners = [...new Set(workflow.work.flatMap((one) => (one.owner ? [one.owner] : [])))];
   const held = workflow.is_paused ? workflow.paused : null;
   return (
@@ -112,6 +114,7 @@ function Summary({ workflow }: { workflow: Workflow }) {
           ["Canceled by", workflow.canceled_by],
           ["Stages", `${whole(ended)} of ${whole(workflow.stages.length)} have ended`],
           ["Waits", waits.length ? <Waiting stages={waits} /> : null],
+          ["Finalizers", lost ? <Tag tone="warn">{`${plural(lost, "finalizer")} failed or lost`}</Tag> : null],
           ["Stranded", stuck.length ? <Tag tone="warn">{`${stuck[0]!.ref}: ${stuck[0]!.stranded}`}</Tag> : null],
           ["Worked on by", owners.length ? <span className="row">{owners.slice(0, 5).map((owner) => <Go key={owner} to={to("workers", owner)}><Text value={owner} most={30} mono /></Go>)}</span> : null],
           ["Place", workflow.place === null ? null : `number ${workflow.place} in line of pipeline ${workflow.pipeline}`],
@@ -137,8 +140,7 @@ function Waiting({ stages }: { stages: readonly StageRow[] }) {
     <ul>
       {stages.slice(0, 5).map((stage) => (
         <li key={stage.ref}>
-          <Text value={stage.ref} most={60} /> {stage.waits!.words}
-          {stage.waits!.due_at && <>, <Time at={stage.waits!.due_at} /></>}
+          <Text value={stage.ref} most={60} /> <Awaited waits={stage.waits!} />
         </li>
       ))}
       {stages.length > 5 && <li className="muted">and {plural(stages.length - 5, "other stage")}</li>}

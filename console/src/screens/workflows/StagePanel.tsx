@@ -15,6 +15,7 @@ import { Text } from "@/parts/Text";
 import { Time, useNow } from "@/parts/Time";
 import { useSay } from "@/parts/Toasts";
 import { useAct } from "@/parts/useAct";
+import { Awaited } from "@/screens/workflows/Awaited";
 import { hasEnded, objectOf, took, type Workflow } from "@/screens/workflows/states";
 
 type Stage = Answer<"/api/v1/workflows/{id}/stages/{stage}">;
@@ -49,7 +50,7 @@ function Shown({ workflow, stage }: { workflow: Workflow; stage: Stage }) {
       <Facts
         facts={[
           [stage.status === "SUCCEEDED" ? "Before that" : "Why", stage.note],
-          ["Waits", stage.waits && (stage.waits.due_at ? <>{stage.waits.words}, <Time at={stage.waits.due_at} /></> : stage.waits.words)],
+          ["Waits", stage.waits && <Awaited waits={stage.waits} />],
           ["Worked on by", held.length ? held.map((one) => <Go key={one.owner} to={to("workers", one.owner)}>{<Text value={one.owner} most={30} mono />}</Go>) : null],
           ["Workflow", typeof child === "string" ? <Go to={to("workflows", child)}><Text value={child} mono /></Go> : null],
           ["Began", stage.start_time && <Time at={stage.start_time} absolute />],
@@ -82,8 +83,12 @@ function Shown({ workflow, stage }: { workflow: Workflow; stage: Stage }) {
           </li>
         ))}
       </ul>
-      <h3>What it got</h3>
-      <Json value={shown.context} label="What it got" />
+      {Object.keys(shown.context).length > 0 && (
+        <>
+          <h3>What it got</h3>
+          <Json value={shown.context} label="What it got" />
+        </>
+      )}
       <h3>What it left</h3>
       <Json value={shown.outputs} label="What it left" />
     </div>
