@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -115,6 +116,31 @@ def test_after_makes_a_stage_wait_without_taking_anything(flows: Workflows, work
     run = flows.start(one_by_one)
     worker.run_once()
     assert (run.result(0), order) == (None, ["first", "second"])
+
+
+@pytest.mark.parametrize(
+    ("calls", "story"),
+    [
+        (lambda: pack(), "task 'pack': missing a required argument: 'order'; it takes order, got nothing"),
+        (
+            lambda: charge({}, note=1),
+            "task 'charge': got an unexpected keyword argument 'note'; it takes order, got 1 by",
+        ),
+        (
+            lambda: fulfil(),
+            "workflow 'fulfil': missing a required argument: 'order'; it takes order, wait, timeout, got",
+        ),
+        (lambda: charge({}, after="pack"), "after= takes what the call of a task has returned, .* got 'pack'"),
+        (lambda: charge({}, after=pack), "after= takes what the call of a task has returned, .* got <task 'pack'>"),
+        (lambda: charge({}, after=[7]), "after= takes what the call of a task has returned, .* got 7"),
+    ],
+)
+def test_a_call_that_cannot_be_says_what_is_taken_and_what_was_given(
+    flows: Workflows, calls: Callable[[], Any], story: str
+) -> None:
+    with pytest.raises(WorkflowDefinitionError, match=story) as caught:
+        flows.start(workflow(name="wrong")(calls))
+    assert caught.value.code == "bad_arguments"
 
 
 def test_the_same_key_gives_the_first_workflow_and_another_input_is_refused(flows: Workflows) -> None:

@@ -47,7 +47,7 @@ class TaskFunction(Generic[P, T]):
         effect: str | None = None,
     ) -> None:
         if not callable(function):
-            raise ConfigurationError(f"@task is for functions, got {function!r}")
+            raise ConfigurationError(f"@task is for functions, got {function!r}; a name is given as @task(name=…)")
         update_wrapper(self, function)
         self.function = function
         self.name: str = name or getattr(function, "__name__", "") or type(function).__name__
@@ -92,7 +92,10 @@ class TaskFunction(Generic[P, T]):
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise WorkflowDefinitionError("bad_arguments", f"task {self.name!r}: {error}", (self.name,)) from None
+            name = self.name.removeprefix(WORKFLOW_TYPE)
+            what = f"{'task' if name == self.name else 'workflow'} {name!r}"
+            story = f"{what}: {error}; {_taken(self._signature, args, kwargs)}"
+            raise WorkflowDefinitionError("bad_arguments", story, (self.name,)) from None
         return trace.add(self, args, kwargs, after, ref)  # type: ignore[return-value]  # a promise of it
 
     def __repr__(self) -> str:
@@ -223,8 +226,7 @@ class WorkflowFunction(Generic[P, T]):
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            takes = ", ".join(self._signature.parameters) or "nothing"
-            story = f"workflow {self.name!r}: {error}; it takes {takes}, got {_given(args, kwargs)}"
+            story = f"workflow {self.name!r}: {error}; {_taken(self._signature, args, kwargs)}"
             raise WorkflowDefinitionError("bad_input", story) from None
         bound.apply_defaults()
         return self._traced(bound.arguments, bound)
@@ -289,10 +291,11 @@ def _as_kept(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in inputs.items()}
 
 
-def _given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """What was given, without the values: they may be anybody's secrets."""
+def _taken(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """What is taken, and what was given, without the values: they may be anybody's secrets."""
     places = [f"{len(args)} by place"] if args else []
-    return ", ".join([*places, *kwargs]) or "nothing"
+    given = ", ".join([*places, *kwargs]) or "nothing"
+    return f"it takes {', '.join(signature.parameters) or 'nothing'}, got {given}"
 
 
 def _starter(workflow: WorkflowFunction[P, T]) -> TaskFunction[P, T]:

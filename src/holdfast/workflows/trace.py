@@ -6,7 +6,7 @@ have made are kept, and found again by what was called; the same stages in the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -131,7 +131,7 @@ class Trace:
                 return found.promise
         if task.refuses_early and all(isinstance(one, _PLAIN) for one in (*args, *kwargs.values())):
             task.function(*args, **kwargs)
-        waits = [after.ref] if isinstance(after, Promise) else [_ref(one) for one in after] if after else ()
+        waits = [after.ref] if isinstance(after, Promise) else _refs(after) if after else ()
         number = 0
         if ref is None:
             ref, number = self._free(stem)
@@ -220,10 +220,13 @@ class Trace:
                 return ref, number
 
 
-def _ref(one: Any) -> str:
-    if not isinstance(one, Promise):
-        raise WorkflowDefinitionError("bad_arguments", f"after= takes what tasks returned, got {one!r}")
-    return one.ref
+def _refs(after: Any) -> list[str]:
+    ones: list[Any] = [after] if isinstance(after, str) or not isinstance(after, Iterable) else list(after)
+    for one in ones:
+        if not isinstance(one, Promise):
+            story = f"after= takes what the call of a task has returned, or a list of that, got {one!r}"
+            raise WorkflowDefinitionError("bad_arguments", story)
+    return [one.ref for one in ones]
 
 
 def _words_of(key: Any) -> int:
