@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from datetime import UTC, timedelta
@@ -30,6 +31,20 @@ def test_the_machines_clock_waits_for_an_event() -> None:
     assert not SYSTEM_CLOCK.wait(event, 0)
     event.set()
     assert SYSTEM_CLOCK.wait(event, None)
+
+
+def test_the_machines_clock_waits_however_long_that_may_take() -> None:
+    event = threading.Event()
+    waiting = threading.Thread(target=SYSTEM_CLOCK.wait, args=(event, float(sys.maxsize)))
+    failed: list[object] = []
+    before, threading.excepthook = threading.excepthook, failed.append
+    try:
+        waiting.start()
+        event.set()
+        waiting.join(20)
+    finally:
+        threading.excepthook = before
+    assert (waiting.is_alive(), failed) == (False, [])
 
 
 async def test_the_machines_clock_calls_back_on_the_running_loop() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 
 import pytest
@@ -331,3 +332,18 @@ def test_a_shorter_limit_is_not_held_up_by_a_longer_one(manager, clock, gate):
     clock.advance(5.0)
     assert short.result().timed_out
     assert not long.results
+
+
+def test_a_call_that_may_take_for_ever_takes_the_time_limits_of_nobody(gate):
+    manager = made(http=(2, 1, 30.0))
+    patient = Pending(manager, "http", gate, timeout=float(sys.maxsize))
+    gate.entered()
+    late = Gate("late")
+    try:
+        assert manager.execute_with_timeout("http", late, timeout=0.05).timed_out
+        assert Pending(manager, "mail", late, timeout=0.05).result().timed_out
+        gate.open()
+        assert patient.result().success
+    finally:
+        late.open()
+        manager.shutdown()

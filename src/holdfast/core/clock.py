@@ -65,7 +65,8 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def wait(self, event: threading.Event, seconds: float | None) -> bool:
-        return event.wait(seconds)
+        # Locks refuse to wait for longer than some centuries, and whoever watches the time of others would end there.
+        return event.wait(None if seconds is None else min(seconds, threading.TIMEOUT_MAX))
 
     def call_at(self, when: float, callback: Callable[[], object]) -> TimerHandle:
         import asyncio
