@@ -243,6 +243,27 @@ def test_a_transient_error_is_tried_again_after_its_own_time(
     assert run.result(0) == f"{run.id}.shaky.1.0"
 
 
+@pytest.mark.parametrize("hint", [1e30, timedelta.max])
+def test_whoever_asks_to_be_left_alone_for_ages_is_called_again_in_thirty_years(
+    hint: Any, flows: Workflows, worker: WorkflowWorker, clock: ManualClock
+) -> None:
+    calls: list[int] = []
+
+    @task
+    def throttled() -> str:
+        calls.append(1)
+        if len(calls) == 1:
+            raise TransientError("too many requests", retry_after=hint)
+        return "done"
+
+    run = flows.start(_only(throttled))
+    worker.run_once()
+    assert (run.status, run.record.reason) == (S.RUNNING, None)
+    clock.advance(1e9)
+    worker.run_once()
+    assert run.result(0) == "done"
+
+
 def test_without_a_policy_other_exceptions_are_final(flows: Workflows, worker: WorkflowWorker) -> None:
     calls: list[int] = []
 
@@ -521,6 +542,7 @@ def _only(one: Any) -> Any:
     [
         (lambda: sleep(-5), "sleep must be a finite number of seconds above 0, got -5"),
         (lambda: sleep(timedelta(days=-1)), "sleep must be a finite number of seconds above 0"),
+        (lambda: sleep(1e15), "sleep must be at most 1e[+]09 seconds, which is thirty years, got 1e[+]15"),
         (lambda: sleep("a day"), "sleep must be"),  # type: ignore[arg-type]  # what is refused
         (
             lambda: wait_signal("go", timeout=-1),

@@ -110,6 +110,8 @@ def test_a_sleep_ends_at_a_time_or_after_a_span() -> None:
     assert TaskResult.sleep(timedelta(minutes=1)).wake_after == TaskResult.sleep(60).wake_after == 60.0
     with pytest.raises(PolicyError, match="above 0, got -1"):
         TaskResult.sleep(-1)
+    with pytest.raises(PolicyError, match=r"at most 1e\+09 seconds, .* got 8\.64e\+13"):
+        TaskResult.sleep(timedelta.max)
 
 
 def test_a_wait_for_a_signal_may_end_without_one() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 from holdfast.errors import PolicyError
+
+LONGEST_S: Final = 1e9
+"""Some thirty years: what is longer is a mistake, and too much for the clocks of some systems."""
 
 
 def check_numbers(owner: str, **values: object) -> None:
@@ -25,6 +28,13 @@ def check_seconds(field: str, value: object, fix: str) -> None:
     """Refuses anything but a finite number of seconds above 0. Raises PolicyError."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise PolicyError(f"{field} must be a finite number of seconds above 0, got {value!r}; {fix}")
+
+
+def check_wait(field: str, value: object, fix: str) -> None:
+    """The same for a time that is stored, which has an upper limit besides. Raises PolicyError."""
+    check_seconds(field, value, fix)
+    if isinstance(value, int | float) and value > LONGEST_S:
+        raise PolicyError(f"{field} must be at most {LONGEST_S:g} seconds, which is thirty years, got {value:g}; {fix}")
 
 
 def check_queues(field: str, queues: Any) -> None:

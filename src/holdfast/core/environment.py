@@ -16,9 +16,6 @@ from holdfast.errors import ConfigurationError, PolicyError
 
 PREFIXES: Final = ("HOLDFAST_", "STABILIZE_")
 """The first that is set wins."""
-
-LONGEST_S: Final = 1e9
-"""Some thirty years: what is longer is a mistake, and too much for the clocks of some systems."""
 MOST: Final = 1_000_000
 
 _SETTING: Final = "holdfast.setting"

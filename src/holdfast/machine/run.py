@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from holdfast.core.check import LONGEST_S
 from holdfast.errors import InvalidStateTransitionError, PermanentError
 from holdfast.machine import ends, gates, instances, plain
 from holdfast.machine.computed_status import failure_status
@@ -202,6 +203,7 @@ class Advance:
         self, ref: str, delay: float, context: Mapping[str, Any], error: dict[str, Any] | None, costs: int = 1
     ) -> None:
         """The task is to be run once more, after a while."""
+        delay = min(delay, LONGEST_S)  # whoever refused the call may have named any number
         stage = self.touch(ref)
         stage.context.update(context)
         task = stage.tasks[stage.at]

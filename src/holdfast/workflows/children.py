@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from holdfast.core.check import check_seconds
+from holdfast.core.check import check_wait
 from holdfast.errors import WorkflowDefinitionError
 from holdfast.machine.children import join
 from holdfast.machine.run import Advance, Wait
@@ -42,7 +42,7 @@ def offspring(request: SubWorkflow, wanted: Wanted, parent: WorkflowRecord, item
     """The workflow that a stage asks for, as one below its own. Raises WorkflowDefinitionError."""
     ref = item.ref
     if request.timeout is not None:
-        check_seconds("SubWorkflow.timeout", request.timeout, "leave it out for no limit")
+        check_wait("SubWorkflow.timeout", request.timeout, "leave it out for no limit")
     depth = from_json(parent.about).get(DEPTH, 0) + 1
     if depth > MOST_DEEP:
         story = f"workflow {request.name!r} would be the {depth}th below each other; {MOST_DEEP} is the limit"

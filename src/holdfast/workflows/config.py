@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from holdfast.core import backoff
+from holdfast.core.check import LONGEST_S
 from holdfast.core.environment import (
-    LONGEST_S,
     MOST,
     Configured,
     Environment,

@@ -10,8 +10,8 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Final, Literal, Self
 
+from holdfast.core.check import LONGEST_S
 from holdfast.core.environment import (
-    LONGEST_S,
     MOST,
     Configured,
     Environment,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Literal
 
-from holdfast.core.check import check_seconds
+from holdfast.core.check import check_wait
 from holdfast.errors import WorkflowDefinitionError
 from holdfast.machine.run import Wait
 from holdfast.machine.workflow import WorkflowStatus
@@ -46,5 +46,5 @@ def _check_name(name: Any) -> None:
 def _seconds(what: str, value: float | timedelta) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if seconds:
-        check_seconds(what, seconds, "give seconds or a timedelta")
+        check_wait(what, seconds, "give seconds or a timedelta")
     return float(seconds)
