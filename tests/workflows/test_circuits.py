@@ -28,11 +28,14 @@ from holdfast.errors import (
     TransientError,
 )
 from holdfast.machine.breaker import CircuitState
+from holdfast.store.port import Store
 from holdfast.telemetry.events import CircuitStateChanged, GuardEvent
 from holdfast.telemetry.hub import Hub
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows.circuits import WorkflowCircuit, WorkflowCircuitFactory
+from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.resilience import BulkheadConfig, ResilienceConfig
+from holdfast.workflows.workflows import Workflows
 
 CLOSED, OPEN, HALF_OPEN = CircuitState
 
@@ -501,6 +504,34 @@ def test_a_held_circuit_of_a_finished_workflow_does_not_come_back(clock: ManualC
     factory.get_circuit("w2", "http")
     factory.clear_workflow_circuits("w1")
     assert factory.get_circuit("w1", "http") is not held
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+def test_a_worker_drops_the_circuits_of_workflows_that_have_ended_elsewhere(
+    store: Store, clock: ManualClock, pruned: bool
+) -> None:
+    @task
+    def refused() -> None:
+        raise TransientError("down", retry_after=1)
+
+    one = workflow(name="one")(lambda: refused())
+    here, elsewhere = Workflows(store, clock=clock), Workflows(store, clock=clock)
+    run, other = here.start(one), here.start(one)
+    worker = here.worker()
+    for _ in range(6):
+        worker.run_once()
+        clock.advance(1)
+    kept = worker._shift._circuits
+    assert sorted(kept.workflow_ids()) == sorted([run.id, other.id])
+    elsewhere.cancel(run.id)
+    clock.advance(1)
+    if pruned:
+        assert elsewhere.prune(clock.wall()).pruned == 1
+    for _ in range(2):
+        clock.advance(60)
+        worker._shift.look()
+    assert kept.workflow_ids() == [other.id]
+    worker._shift.drain()
 
 
 def test_many_workflows_leave_nothing_behind(clock: ManualClock) -> None:

@@ -112,8 +112,9 @@ class Shift:
         self._runs = Runs(store, blueprints, strict=strict)
         self.presence = Presence(store, beat_s=beat_s, ttl_s=ttl_s, clock=clock)
         self._upkeep = Upkeep(
-            store, self.presence, blueprints, finalizers, reporter, recover=recover, retention_days=retention_days
-        )
+            store, self.presence, blueprints, finalizers, self._circuits, reporter, recover=recover,
+            retention_days=retention_days,
+        )  # fmt: skip
         readying = Readying(
             store, tasks, registry, finalizers, self.presence, child=child, isolation=isolation, usual=configs.usual,
             clock=clock,

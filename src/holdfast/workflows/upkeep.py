@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from holdfast.machine.workflow import S
 from holdfast.store.port import Store
+from holdfast.workflows.circuits import WorkflowCircuitFactory
 from holdfast.workflows.finalizers import FinalizerRegistry
 from holdfast.workflows.presence import Presence
 from holdfast.workflows.pruning import BATCH, prune
-from holdfast.workflows.records import WAITING
+from holdfast.workflows.records import WAITING, WORKFLOW
 from holdfast.workflows.reporting import Reporter
 from holdfast.workflows.rounds import Rounds
 from holdfast.workflows.runs import Blueprints
@@ -32,6 +34,7 @@ class Upkeep:
         presence: Presence,
         blueprints: Blueprints,
         finalizers: FinalizerRegistry,
+        circuits: WorkflowCircuitFactory,
         reporter: Reporter,
         *,
         recover: Callable[[], int],
@@ -41,6 +44,7 @@ class Upkeep:
         self._presence = presence
         self._blueprints = blueprints
         self._finalizers = finalizers
+        self._circuits = circuits
         self._reporter = reporter
         self._retention_days = retention_days
         self._rounds = Rounds(presence.adopt_orphans, recover, self._start_waiting, self._tidy)
@@ -70,7 +74,11 @@ class Upkeep:
         return sum(start_waiting(self._store, self._blueprints, pipeline) for (pipeline,) in found)
 
     def _tidy(self) -> int:
-        """What is left of workers that are gone, here and in the store."""
+        """What is left of workers that are gone, here and in the store, and of workflows that have ended elsewhere."""
         self._finalizers.forget_settled()
         tidy(self._store)
+        ids = self._circuits.workflow_ids()
+        for id, flow in zip(ids, self._store.get(WORKFLOW, ids) if ids else (), strict=True):
+            if flow is None or S(flow.status).is_complete:
+                self._circuits.clear_workflow_circuits(id)
         return 0
