@@ -30,15 +30,15 @@ def main(request: dict[str, Any]) -> None:
     judge: Callable[[BaseException], Judgement] = Faults().judge
     try:
         names = _application(request["application"])
-        judge = getattr(names, "judge", judge)
+        judge = getattr(getattr(names, "registry", names), "judge", judge)
         seconds = request["seconds"]
         if request["task"] is not None:  # the engine's: it has a key
             from holdfast.workflows.task_context import TaskContext, be_task
 
-            be_task(TaskContext(**request["task"]))
+            be_task(TaskContext(**request["task"] | {"registry": getattr(names, "finalizers", None)}))
         with deadline(math.inf if seconds is None else seconds), caused_by(request.get("cause")):
             value = _call(_named(names, request["name"]), request)
-        answer = {"result": plain(value, "result")}
+        answer = _answer(value)
     except BaseException as error:  # SystemExit too: it is the task's error, and must not be taken for a crash
         answer = {"error": plain(error_document(error, judge), "error")}
     for stream in (sys.stdout, sys.stderr):
@@ -75,17 +75,20 @@ def _application(path: str) -> Any:
 
 
 def _named(names: Any, name: str) -> Any:
-    if not isinstance(names, Mapping):
-        return names.resolve(name)
+    if not isinstance(names, Mapping):  # a registry, or an engine, which has one besides
+        tasks = getattr(names, "tasks", {})
+        return tasks[name] if name in tasks else getattr(names, "registry", names).resolve(name)
     if name not in names:
-        raise TaskNotFoundError(f"no task named {name!r}; there are {', '.join(sorted(names)) or 'none'}")
+        there = ", ".join(sorted(names)) or "none"
+        raise TaskNotFoundError(
+            f"no task named {name!r}; there are {there}; those of a TaskRegistry are not among them"
+        )
     return names[name]
 
 
 def _call(found: Any, request: dict[str, Any]) -> Any:
     if not hasattr(found, "execute"):
         return _awaited(found(*request["args"], **request["kwargs"]))
-    from holdfast.workflows.result import as_result
     from holdfast.workflows.stage import StageExecution
 
     [document] = request["args"]
@@ -94,8 +97,20 @@ def _call(found: Any, request: dict[str, Any]) -> Any:
         from holdfast.workflows.stage_tasks import SeenContext
 
         stage.context = SeenContext(stage.context, document["seen"])
-    answer = _awaited(found.execute(stage))
-    return as_result(answer, request["name"]).to_document()
+    return _awaited(found.execute(stage))
+
+
+def _answer(value: Any) -> dict[str, Any]:
+    """What a call came to: a value, or what else a task may answer, which the engine has to know from a value."""
+    if value is not None and not isinstance(value, bool | int | float | str | list | dict):
+        from holdfast.workflows.result import TaskResult
+        from holdfast.workflows.sub_workflow import SubWorkflow
+
+        if isinstance(value, TaskResult):
+            return {"answer": value.to_document()}
+        if isinstance(value, SubWorkflow):
+            return {"workflow": plain(value._asdict(), "SubWorkflow")}
+    return {"result": plain(value, "result")}
 
 
 def _awaited(value: Any) -> Any:

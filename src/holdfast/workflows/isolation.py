@@ -25,8 +25,9 @@ from holdfast.telemetry.causation import causation_id
 from holdfast.workflows.cancel import current_task_token
 from holdfast.workflows.effects import Effect
 from holdfast.workflows.error_document import error_of
-from holdfast.workflows.result import TaskResult
+from holdfast.workflows.result import TaskResult, as_result
 from holdfast.workflows.stage import StageExecution
+from holdfast.workflows.sub_workflow import SubWorkflow
 from holdfast.workflows.task_context import current_task
 
 _APPLICATION: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -43,7 +44,8 @@ class ProcessIsolation:
     """Runs what an application has registered, by name, each call in a new process that is killed when its time is up.
 
     `application` says where the names are: `"shop.tasks:registry"`, an attribute of a module that the new process
-    imports. It is a TaskRegistry or a mapping to functions. Arguments and results are JSON.
+    imports. It is a TaskRegistry, a mapping to functions, or an engine (`hold.workflows`), which has both. Arguments
+    and results are JSON, or a TaskResult or a SubWorkflow.
     """
 
     def __init__(self, application: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -76,15 +78,18 @@ class ProcessIsolation:
         answer = self._ask(name, plain(list(args), "args"), plain(dict(kwargs or {}), "kwargs"), until)
         if "error" in answer:
             raise error_of(answer["error"])
-        return answer["result"]
+        if "answer" in answer:
+            return TaskResult.from_document(answer["answer"])
+        return SubWorkflow(**answer["workflow"]) if "workflow" in answer else answer["result"]
 
-    def execute(self, name: str, stage: StageExecution, *, timeout: float | None = None) -> TaskResult:
-        """The result of a registered Task for a stage. The other process gets the stage as it is stored, and what the
+    def execute(self, name: str, stage: StageExecution, *, timeout: float | None = None) -> TaskResult | SubWorkflow:
+        """What a registered Task answers for a stage. The other process gets the stage as it is stored, and what the
         stages before it have left."""
         document = stage.to_document()
         if (seen := getattr(stage.context, "seen", None)) is not None:
             document["seen"] = plain(dict(seen), "seen")
-        return TaskResult.from_document(self.run(name, [document], timeout=timeout))
+        answer = self.run(name, [document], timeout=timeout)
+        return answer if isinstance(answer, SubWorkflow) else as_result(answer, name)
 
     def _ask(self, name: str, args: list[Any], kwargs: dict[str, Any], until: Deadline) -> dict[str, Any]:
         token, left = current_task_token(), until.remaining()
@@ -178,7 +183,7 @@ def _story(code: int) -> str:
 
 
 class IsolatedTask:
-    """A task of the engine's that is run so. What else is asked of it, it answers itself."""
+    """A function of the engine's that is called so. What else is asked of it, it answers itself."""
 
     is_async = False
 
@@ -189,9 +194,7 @@ class IsolatedTask:
         self.timeout: float | None = task.timeout
         self.guard: str | None = task.guard
         self.effect: Effect | None = task.effect
-        stage = getattr(task, "stage", None)
-        run = partial(isolation.execute, task.name, stage) if stage is not None else partial(_run, isolation, task.name)
-        self.function: Callable[..., Any] = run
+        self.function: Callable[..., Any] = partial(_run, isolation, task.name)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._task, name)

@@ -84,10 +84,13 @@ class Readying:
         began = run.stage(item.ref).tasks[item.at].started_at
         went_s = 0.0 if began is None else max(0, self._store.now() - began) / 1e6
         effect = self._registry.effect_of(item.type)
+        isolation = None if effect is Effect.TRANSACTIONAL else self._isolation
+        execute = None if isolation is None else partial(isolation.execute, item.type)
         task = StageTask(
-            item.type, found, stage, extras.tasks[item.at], effect, prepare, went_s=went_s, clock=self._clock
-        )
-        return Call(item, self._apart(task), (), {}, run, self._place)
+            item.type, found, stage, extras.tasks[item.at], effect, prepare, execute=execute, went_s=went_s,
+            clock=self._clock,
+        )  # fmt: skip
+        return Call(item, task, (), {}, run, self._place)
 
     def _hook(self, item: ItemRecord) -> None:
         """What a task does when its stage is over is on record before it is called."""

@@ -65,6 +65,7 @@ class StageTask:
         effect: Effect | None,
         prepare: Callable[[], None] | None = None,
         *,
+        execute: Callable[[StageExecution], Any] | None = None,
         went_s: float = 0.0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -75,7 +76,9 @@ class StageTask:
         self.retry = _asked_again(options["verify"]) if options.get("verify") else _retry(options.get("retry"))
         self.effect = effect
         self.retry_timeouts = bool(options.get("retry_timeouts"))
-        self.is_async = inspect.iscoroutinefunction(task.execute)
+        self._execute = task.execute if execute is None else execute
+        """The task's own, or who has it run elsewhere."""
+        self.is_async = inspect.iscoroutinefunction(self._execute)
         self._prepare = prepare
         """What is to be stored before it is called."""
         self.went_s = went_s
@@ -95,7 +98,7 @@ class StageTask:
         if self._prepare is not None:
             _noted(self._prepare)
         began = self._clock.monotonic()
-        answer = self.task.execute(self.stage)
+        answer = self._execute(self.stage)
         return self._awaited(answer, began) if inspect.isawaitable(answer) else self._result(answer, began)
 
     def _limit(self, task: Task) -> None:
@@ -133,7 +136,7 @@ class StageTask:
 
     async def _prepared(self, prepare: Callable[[], None]) -> Any:
         await asyncio.to_thread(_noted, prepare)
-        return await self._awaited(self.task.execute(self.stage), self._clock.monotonic())
+        return await self._awaited(self._execute(self.stage), self._clock.monotonic())
 
     async def _awaited(self, answer: Any, began: float) -> Any:
         return self._result(await answer, began)
