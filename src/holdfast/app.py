@@ -309,14 +309,21 @@ class Holdfast:
         return self.works.runner(**options)
 
     def worker(
-        self, policy: WorkerPolicy | None = None, *, queues: Sequence[str] = ("default",), **options: Any
+        self,
+        policy: WorkerPolicy | None = None,
+        *,
+        queues: Sequence[str] = ("default",),
+        application: str | None = None,
+        **options: Any,
     ) -> Worker | JointWorker:
         """What drains, retries, tidies up, makes the outbox's calls and runs the tasks of workflows: `start()` it,
         `await arun()`, or `run()`.
 
         The outbox has its part in it when the program has registered an operation, a publisher or a resolver, and
         workflows when it has registered a task: one that can make no call must not take what others can do. `queues`
-        are for both, `options` (those of `SagaRunner`) for the outbox. Raises PolicyError where none is named.
+        are for both, `options` (those of `SagaRunner`) for the outbox. `application` ("shop.app:hold") is where other
+        processes find this program, for tasks that run in processes of their own. Raises PolicyError where no queue is
+        named.
         """
         check_queues("worker.queues", queues)
         if policy is None and self._settings is not None:
@@ -331,7 +338,9 @@ class Holdfast:
             return works.worker(queues=queues, **options) if works is not None and works.has_work else None
 
         def find_workflows() -> Part | None:
-            return workflows.worker(queues=queues) if workflows is not None and workflows.has_work else None
+            if workflows is None or not workflows.has_work:
+                return None
+            return workflows.worker(queues=queues, application=application)
 
         return JointWorker(letters, {"outbox": find_outbox, "workflows": find_workflows})
 

@@ -438,6 +438,15 @@ def test_a_worker_tells_of_tasks_and_workflows(own: Holdfast, monkeypatch: pytes
     assert f"workflow finalizer tidy workflow_id={id} stage=pack state=DONE attempt=1" in told
 
 
+def test_a_worker_runs_the_tasks_in_processes_of_their_own_if_it_is_told_to(own: Holdfast, url: str) -> None:
+    id = own.workflows.start("fulfil", order={"id": 7}).id
+    own.workflows.signal(id, "approved")
+    apart = {**ENV, shop.URL: url, "HOLDFAST_ISOLATION_MODE": "process"}
+    result = CliRunner().invoke(root, ["worker", "--once"], env=apart)
+    assert result.exit_code == 0, result.output
+    assert f"workflow moved fulfil workflow_id={id} status=SUCCEEDED" in result.stdout
+
+
 def test_a_worker_tells_of_a_workflow_that_fails(own: Holdfast, url: str) -> None:
     id = own.workflows.start("fulfil", order={"id": 7}).id
     result = CliRunner().invoke(root, ["worker", "--once", "--json"], env={**ENV, shop.URL: url, shop.DOWN: "yes"})

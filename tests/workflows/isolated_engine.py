@@ -1,4 +1,4 @@
-"""A whole engine whose tasks run in processes of their own. They find it as `isolated_engine:flows`, on the database
+"""A whole engine whose tasks run in processes of their own. They find it as `isolated_engine:here`, on the database
 that a variable names."""
 
 from __future__ import annotations
@@ -80,7 +80,5 @@ def made(url: str) -> Holdfast:
     return hold
 
 
-def __getattr__(name: str) -> Any:
-    if name == "flows":
-        return made(os.environ[URL]).workflows
-    raise AttributeError(name)
+def here() -> Holdfast:
+    return made(os.environ[URL])

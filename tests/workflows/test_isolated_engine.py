@@ -24,7 +24,7 @@ def hold(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def worker(hold: Holdfast) -> Iterator[WorkflowWorker]:
-    worker = hold.workflows.worker(application="tests.workflows.isolated_engine:flows")
+    worker = hold.workflows.worker(application="tests.workflows.isolated_engine:here")
     yield worker
     worker.close()
 

@@ -74,7 +74,7 @@ def serve(
             if not has_app:
                 note(LOOK_ONLY)
 
-        with working(hold, has_app) if works else nullcontext():
+        with working(hold, session.program) if works else nullcontext():
             run.serve(
                 hold, host=usual.host if host is None else host, port=usual.port if port is None else port,
                 required=usual.required if required is None else required, hosts=names or usual.hosts,
@@ -96,9 +96,9 @@ def stoppable() -> Iterator[None]:
 
 
 @contextmanager
-def working(hold: Holdfast, has_app: bool) -> Iterator[None]:
+def working(hold: Holdfast, program: str | None) -> Iterator[None]:
     """A worker at work meanwhile; without the program it does maintenance only."""
-    worker: Any = hold.worker() if has_app else Upkeep(hold)
+    worker: Any = Upkeep(hold) if program is None else hold.worker(application=program)
     thread = threading.Thread(target=worker.run, name="holdfast-worker", daemon=True)
     thread.start()
     try:

@@ -66,7 +66,12 @@ class Session:
     @property
     def has_app(self) -> bool:
         """Whether the program's functions and handlers are here, so that letters can be replayed."""
-        return self._source()[1] is not None
+        return self.program is not None
+
+    @property
+    def program(self) -> str | None:
+        """Where the program is: module:attribute."""
+        return self._source()[1]
 
     @property
     def has_program(self) -> bool:

@@ -68,7 +68,8 @@ def worker(session: Session, once: bool, queues: tuple[str, ...], as_json: bool)
     hold.store.ping()
     hold.store.get(DOMAIN, [""])  # to a ping a server without tables answers, too
     options: dict[str, Any] = {"queues": queues} if queues else {}
-    work: Any = hold.worker(**options) if session.has_app else Upkeep(hold)
+    program = session.program
+    work: Any = Upkeep(hold) if program is None else hold.worker(application=program, **options)
     hold.telemetry.register(journal)
     try:
         with Signals() as signals, Remarks(journal):

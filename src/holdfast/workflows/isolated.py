@@ -71,7 +71,9 @@ def _application(path: str) -> Any:
     found: Any = import_module(module)
     for name in attribute.split("."):
         found = getattr(found, name)
-    return found
+    if callable(found) and not hasattr(found, "workflows"):
+        found = found()  # it makes one
+    return getattr(found, "workflows", found)
 
 
 def _named(names: Any, name: str) -> Any:

@@ -44,8 +44,8 @@ class ProcessIsolation:
     """Runs what an application has registered, by name, each call in a new process that is killed when its time is up.
 
     `application` says where the names are: `"shop.tasks:registry"`, an attribute of a module that the new process
-    imports. It is a TaskRegistry, a mapping to functions, or an engine (`hold.workflows`), which has both. Arguments
-    and results are JSON, or a TaskResult or a SubWorkflow.
+    imports. It is a TaskRegistry, a mapping to functions, or what has both: `hold.workflows`, a Holdfast, or a function
+    that makes one. Arguments and results are JSON, or a TaskResult or a SubWorkflow.
     """
 
     def __init__(self, application: str, *, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -46,7 +46,7 @@ class WorkflowWorker(Working):
 
     `threads` and `async_tasks` are how many calls of one task type run at once, if `bulkheads` does not list the type.
     With `versions` it takes only workflows that were started with one of these code versions.
-    `application` says where other processes find the tasks, `"shop.app:hold.workflows"`: `isolation_mode`
+    `application` says where other processes find the tasks, `"shop.app:hold"`: `isolation_mode`
     "process" needs it.
     With `retention_days` it deletes workflows that ended so long ago.
     A worker may be started again after it was stopped, and in a forked process.
@@ -229,6 +229,6 @@ def _isolation(configs: Configs, application: str | None) -> ProcessIsolation | 
     if application is None:
         raise ConfigurationError(
             'isolation_mode is "process", and a process must find the tasks by itself: name them in '
-            'hold.workflows.worker(application="shop.app:hold.workflows")'
+            'hold.worker(application="shop.app:hold")'
         )
     return ProcessIsolation(application)
