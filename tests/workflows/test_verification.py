@@ -101,6 +101,35 @@ def test_a_function_is_asked_again_as_often_and_as_late_as_it_says(
     assert (second.status, len(seen), journal.ran) == (S.SUCCEEDED, 2, ["a", "a"])  # the task itself ran once each
 
 
+def test_a_function_is_asked_in_its_own_time_however_often_it_says_no(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock
+) -> None:
+    asked: list[float] = []
+
+    def there(_: Any) -> bool:
+        asked.append(clock.monotonic())
+        return len(asked) == 9
+
+    @task(verify={"function": there, "max_retries": 20, "retry_delay": 1})
+    def sends() -> int:
+        return 1
+
+    flows.verifier(there, "there")
+    patient = {"function": "there", "max_retries": 20, "retry_delay": 1}
+    Journal(flows)
+    for start_one in (
+        lambda: start(flows, stage("a", verification=patient)),
+        lambda: flows.start(workflow(name="sending")(lambda: sends())),
+    ):
+        asked.clear()
+        run = start_one()
+        for _ in range(9):
+            worker.run_once()
+            clock.advance(1)
+        assert run.status == S.SUCCEEDED
+        assert [at - asked[0] for at in asked] == [*range(9)]
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

@@ -194,6 +194,7 @@ class IsolatedTask:
         self.timeout: float | None = task.timeout
         self.guard: str | None = task.guard
         self.effect: Effect | None = task.effect
+        self.verifies: bool = task.verifies
         self.function: Callable[..., Any] = partial(_run, isolation, task.name)
 
     def __getattr__(self, name: str) -> Any:

@@ -29,7 +29,7 @@ from holdfast.workflows.registry import TaskRegistry, hooks_of
 from holdfast.workflows.result import TaskResult
 from holdfast.workflows.run import Run
 from holdfast.workflows.stage_tasks import StageTask, read_shown
-from holdfast.workflows.verification import CHECK
+from holdfast.workflows.verification import is_check
 
 
 class Readying:
@@ -109,7 +109,7 @@ class Readying:
 
 
 def _verifies(type: str, task: TaskFunction[Any, Any] | None) -> bool:
-    return f"{type}.".startswith(f"{CHECK}.") if task is None else task.verifies
+    return is_check(type) if task is None else task.verifies
 
 
 def _has_failed(stage: StageState) -> bool:

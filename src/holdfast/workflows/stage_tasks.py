@@ -22,7 +22,7 @@ from holdfast.workflows.result import TaskResult, as_result
 from holdfast.workflows.run import Run
 from holdfast.workflows.stage import StageExecution
 from holdfast.workflows.task import RetryableTask, Task
-from holdfast.workflows.verification import Verification
+from holdfast.workflows.verification import Verification, is_check
 
 
 class SeenContext(dict[str, Any]):
@@ -70,6 +70,7 @@ class StageTask:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.name = name
+        self.verifies = is_check(name)
         self.task = task
         self.stage = stage
         self.timeout: float | None = options.get("timeout")

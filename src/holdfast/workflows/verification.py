@@ -132,6 +132,11 @@ class FunctionCheck(Task):
         return _later(said, stage) if inspect.isawaitable(said) else _judged(said, stage)
 
 
+def is_check(type: str) -> bool:
+    """Whether tasks of this type verify what others have left."""
+    return f"{type}.".startswith(f"{CHECK}.")
+
+
 def judge(label: str, said: Any) -> None:
     """Raises VerificationError unless a function has said that all is well."""
     if said is not None and said is not True:
