@@ -291,6 +291,22 @@ def test_a_transaction_that_fails_leaves_nothing_and_the_old_versions(flows: Wor
     assert flows.store.get_stage(mine.id).context == {}
 
 
+def test_outside_of_its_block_a_transaction_takes_nothing(flows: Workflows, journal: Journal) -> None:
+    id = kept(flows, stage("a"))
+    one, never = flows.store.get_stage(f"{id}.a"), flows.store.transaction(flows.queue)
+    with flows.store.transaction(flows.queue) as over:
+        assert over.mark_message_processed(message_id="m", handler_type="Test", execution_id=id)
+    for txn in (over, never):
+        for late in (
+            lambda txn: txn.store_stage(one),
+            lambda txn: txn.push_message(StartWorkflow(execution_id=id)),
+            lambda txn: txn.mark_message_processed(message_id="late", handler_type="Test", execution_id=id),
+        ):
+            with pytest.raises(RuntimeError, match="outside of the transaction's block; use `with"):
+                late(txn)
+    assert [flows.store.is_message_processed(one) for one in ("m", "late")] == [True, False]
+
+
 def test_what_a_transaction_does_is_there_together(flows: Workflows, worker: WorkflowWorker, journal: Journal) -> None:
     run = start(flows, stage("a"), stage("b", "a"))
     mine = flows.store.get_stage(f"{run.id}.a")

@@ -93,17 +93,21 @@ class WorkflowTransaction:
         self._stages: dict[str, list[tuple[StageExecution, WorkflowStatus | None]]] = {}
         self._pushed: list[tuple[Message, float | timedelta | None]] = []
         self._marks: dict[str, ProcessedRecord] = {}
+        self._is_open = False
 
     def store_stage(self, stage: StageExecution, expected_phase: WorkflowStatus | str | None = None) -> None:
         """As `WorkflowStore.store_stage`; what it raises, the end of the block raises."""
+        self._check_open()
         self._stages.setdefault(workflow_of(stage), []).append((stage, phase_of(expected_phase)))
 
     def push_message(self, message: Message, delay: float | timedelta | None = None) -> None:
         """Put a message into the queue, unless one of that id is there or was handled."""
+        self._check_open()
         self._pushed.append((message, delay))
 
     def mark_message_processed(self, *, message_id: str, handler_type: str, execution_id: str) -> bool:
         """Take a message's id; False: it is taken already. Who loses a race for it gets ConcurrencyError at the end."""
+        self._check_open()
         if message_id in self._marks or self._store.get(PROCESSED, [message_id])[0] is not None:
             return False
         now = self._store.now()
@@ -111,13 +115,22 @@ class WorkflowTransaction:
         return True
 
     def __enter__(self) -> WorkflowTransaction:
+        self._is_open = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_open = False
         if error is None:
             self._commit()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise RuntimeError(
+                "nothing is stored outside of the transaction's block; use `with store.transaction(queue) as txn:` and "
+                "call txn in it"
+            )
 
     def _commit(self) -> None:
         patience = Patience(self._workflows.configs.handler, self._workflows.clock)
