@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import random
 import threading
 
@@ -310,3 +311,20 @@ def test_whatever_happens_every_call_is_reported_once_and_every_slot_comes_back(
     until(lambda: manager.free_slots("http") == 3 and manager.free_slots("mail") == 1)
     assert manager.shutdown()
     until(lambda: all(one["abandoned"] == 0 for one in manager.get_all_stats().values()))
+
+
+def test_a_forked_process_has_slots_and_threads_of_its_own(gate):
+    manager = made(http=(2, 0, 30.0))
+    assert manager.execute_with_timeout("http", doubled, 3).result == 6  # there are threads, and a loop
+    both = [Pending(manager, "http", gate) for _ in range(2)]
+    gate.entered(2)
+    child = os.fork()
+    if child == 0:
+        plain = manager.execute_with_timeout("http", divmod, 7, 2, timeout=5.0)
+        later = manager.execute_with_timeout("http", doubled, 4, timeout=5.0)
+        os._exit(0 if (plain.result, later.result) == ((3, 1), 8) else 1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    gate.open()
+    assert all(one.result().success for one in both)
+    manager.shutdown()
+    assert code == 0, "the child waited for its parent's threads"

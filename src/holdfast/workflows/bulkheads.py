@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
+from weakref import WeakMethod
 
 from holdfast.core.check import check_seconds
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
@@ -22,7 +24,8 @@ _IDLE_S: Final = 10.0
 class TaskBulkheadManager:
     """Runs calls by task type, within the limits of the configuration; an unlisted type gets the default ones.
 
-    Threads are daemons. They come when a call needs one and end when there was none for `idle_s` seconds.
+    Threads are daemons. They come when a call needs one and end when there was none for `idle_s` seconds. A forked
+    process has slots and threads of its own.
     """
 
     def __init__(
@@ -37,14 +40,13 @@ class TaskBulkheadManager:
         self._config = config
         self._clock = clock
         self._idle_s = idle_s
-        self._lock = threading.Lock()
         self._crew = Crew() if crew is None else crew
-        self._loop = self._crew.loop()
-        self._alarms = self._crew.alarms(clock) if alarms is None else alarms
+        self._given_alarms = alarms
         self._is_closed = False
-        self._rooms: dict[str, Compartment] = {}
-        for task_type in (*config.bulkheads_dict(), DEFAULT):
-            self._room(task_type)
+        self._begin_process()
+        if hasattr(os, "register_at_fork"):
+            own = WeakMethod(self._begin_process)
+            os.register_at_fork(after_in_child=lambda: None if (renew := own()) is None else renew())
 
     def execute_with_timeout(
         self, task_type: str, func: Callable[..., Any], *args: Any, timeout: float | None = None, **kwargs: Any
@@ -175,6 +177,15 @@ class TaskBulkheadManager:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.shutdown()
+
+    def _begin_process(self) -> None:
+        """Also a forked one, which has none of its parent's threads: what they are at is the parent's."""
+        self._lock = threading.Lock()
+        self._loop = self._crew.loop()
+        self._alarms = self._crew.alarms(self._clock) if self._given_alarms is None else self._given_alarms
+        self._rooms: dict[str, Compartment] = {}
+        for task_type in (*self._config.bulkheads_dict(), DEFAULT):
+            self._room(task_type)
 
     def _call(
         self,
