@@ -16,6 +16,7 @@ from holdfast.testing.clock import ManualClock
 from holdfast.workflows import waiters as waiters_module
 from holdfast.workflows.cancel import current_task_token
 from holdfast.workflows.functions import task, workflow
+from holdfast.workflows.handle import WorkflowRun
 from holdfast.workflows.records import WorkflowRecord
 from holdfast.workflows.settling import WAKE
 from holdfast.workflows.waiters import FRESH_S, Ended, Waiter, Waiters
@@ -87,6 +88,19 @@ def test_whoever_does_not_wait_is_told_what_is_stored_not_what_is_thought_of_it(
     status = WorkflowStatus.CANCELED
     assert waiters.wait("w", 0).record.status == "CANCELED"
     waiters.close()
+
+
+def test_nothing_is_kept_of_an_end_that_is_told_to_one_who_is_looking() -> None:
+    def look(id: str) -> WorkflowRecord:
+        ended = record(WorkflowStatus.SUCCEEDED)
+        waiters.tell(Ended(ended, None))
+        return ended
+
+    waiters = Waiters(MemoryStore(), look, lambda id: False, SYSTEM_CLOCK)
+    run = WorkflowRun(Workflows(MemoryStore()), "w")
+    waiters.expect([run])
+    assert waiters.wait("w", 0).record.status == "SUCCEEDED"
+    assert waiters._fresh == {}
 
 
 @pytest.fixture

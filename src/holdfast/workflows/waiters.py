@@ -168,6 +168,7 @@ class Waiters:
         """He waits no more."""
         with self._lock:
             waiter.has_left = True
+            self._fresh.pop(waiter.id, None)  # told while he was looking
             others = self._waiters.get(waiter.id, [])
             if waiter in others:
                 others.remove(waiter)
