@@ -192,6 +192,18 @@ def test_a_fork_from_a_part_of_a_stage_names_the_stage(flows: Workflows, worker:
         flows.fork(run.id, "part")
 
 
+def test_a_part_that_waits_for_a_stage_of_before_begins_in_a_fork(flows: Workflows, worker: WorkflowWorker) -> None:
+    journal = Journal(flows)
+    whole = stage("whole")
+    part = stage("part", "first", synthetic_stage_owner=SyntheticStageOwner.STAGE_AFTER, parent_stage_id=whole.id)
+    run = start(flows, stage("first"), whole, part)
+    worker.run_once()
+    journal.ran.clear()
+    forked = flows.fork(run.id, "whole")
+    worker.run_once()
+    assert (forked.status, journal.ran) == (S.SUCCEEDED, ["whole", "part"])
+
+
 def test_a_fork_of_a_fork_and_a_retry_of_it_work_like_any_run(flows: Workflows, worker: WorkflowWorker) -> None:
     journal = Journal(flows)
     run = start(flows, stage("a"), stage("b", "a"))

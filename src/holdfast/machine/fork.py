@@ -30,8 +30,8 @@ def fork(step: Advance, ref: str, done: Mapping[str, StageState], origin: str, b
         _adopt(step, name, done)
     order = [name for name in ordered({one: plan.before for one, plan in plans.items()}) if plans[name].parent is None]
     rest = [name for name in order if name not in kept]
-    for name in rest:
-        stage = step.stage(name)
+    for name in (part for whole in rest for part in (whole, *step.parts(whole))):
+        stage = step.touch(name)
         stage.edges = Edges(len(stage.plan.before))
         for one in stage.plan.before:
             if one in kept:
