@@ -204,6 +204,22 @@ def test_a_part_that_waits_for_a_stage_of_before_begins_in_a_fork(flows: Workflo
     assert (forked.status, journal.ran) == (S.SUCCEEDED, ["whole", "part"])
 
 
+def test_a_fork_takes_the_way_of_a_stage_that_jumped_on(flows: Workflows, worker: WorkflowWorker) -> None:
+    journal = Journal(flows)
+    journal.answers["pick"] = [TaskResult.jump_to("other")]
+    run = start(
+        flows,
+        stage("pick", split_type=SplitType.OR, split_conditions={"first": "1 == 2"}), stage("more"),
+        stage("first", "pick", "more", join_type=JoinType.DISCRIMINATOR), stage("other", "more"),
+    )  # fmt: skip
+    worker.run_once()
+    assert run.status is S.SUCCEEDED
+    journal.answers["more"] = [TaskResult.stopped()]
+    forked = flows.fork(run.id, "more")
+    worker.run_once()
+    assert flows.stages(forked.id)["first"] is S.SKIPPED  # as if its only branch had stopped in the first run
+
+
 def test_a_fork_of_a_fork_and_a_retry_of_it_work_like_any_run(flows: Workflows, worker: WorkflowWorker) -> None:
     journal = Journal(flows)
     run = start(flows, stage("a"), stage("b", "a"))

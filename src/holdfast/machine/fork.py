@@ -72,4 +72,5 @@ def _adopt(step: Advance, ref: str, done: Mapping[str, StageState]) -> None:
             step.note("stage_ended", name, status=stage.status.value)
     stage = step.stage(ref)
     if stage.plan.split is SplitType.OR and stage.status is not S.SKIPPED:
-        stage.activated = activated(step, stage)  # there may be other branches now
+        goal = stage.activated[0] if stage.jumps and stage.activated else None
+        stage.activated = activated(step, stage, goal)  # there may be other branches now
