@@ -220,6 +220,34 @@ def test_a_fork_takes_the_way_of_a_stage_that_jumped_on(flows: Workflows, worker
     assert flows.stages(forked.id)["first"] is S.SKIPPED  # as if its only branch had stopped in the first run
 
 
+def test_a_fork_in_which_a_stage_fails_at_once_ends_with_all_that_began_beside_it(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    journal = Journal(flows)
+    several = stage("several", mi_config=MultiInstanceConfig(count_from_context="number"))
+    run = start(flows, stage("before"), several, stage("after"))
+    worker.run_once()
+    assert run.status is S.TERMINAL  # nobody has said how many
+    for ref in ("before", "after"):
+        forked = flows.fork(run.id, ref)
+        assert forked.status is S.TERMINAL
+        assert flows.stages(forked.id) == {"before": S.CANCELED, "several": S.TERMINAL, "after": S.CANCELED}
+        assert flows.work(forked.id) == []
+    worker.run_once()
+    assert journal.ran == []
+
+
+def test_a_fork_that_ends_at_once_ends_with_the_instances_that_nobody_waits_for(flows: Workflows) -> None:
+    Journal(flows)
+    alone = stage("alone", mi_config=MultiInstanceConfig(count=2, sync_on_complete=False))
+    run = start(flows, alone, stage("several", mi_config=MultiInstanceConfig(count_from_context="number")))
+    flows.cancel(run.id)
+    forked = flows.fork(run.id, "alone")
+    assert forked.status is S.TERMINAL
+    assert forked.record.live == 0
+    assert flows.work(forked.id) == []
+
+
 def test_a_fork_of_a_fork_and_a_retry_of_it_work_like_any_run(flows: Workflows, worker: WorkflowWorker) -> None:
     journal = Journal(flows)
     run = start(flows, stage("a"), stage("b", "a"))

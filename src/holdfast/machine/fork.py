@@ -38,11 +38,21 @@ def fork(step: Advance, ref: str, done: Mapping[str, StageState], origin: str, b
                 stage.edges = stage.edges.counting(edge_of(step.stage(one), name))
     for name in rest:
         stage = step.touch(name)
-        if name == ref and all(one in kept for one in stage.plan.before) and stage.status is S.NOT_STARTED:
+        is_free = stage.status is S.NOT_STARTED and not step.cancels
+        if name == ref and is_free and all(one in kept for one in stage.plan.before):
             gates.enter(step, stage, at_will=True)
         else:
             step.consider(stage)
+    if step.cancels:
+        _end_at_once(step)
     step.end_if_over()
+
+
+def _end_at_once(step: Advance) -> None:
+    """A stage has failed already: what has begun beside it ends, before anybody could have taken its work."""
+    for ref in [ref for ref, stage in step.changed.items() if stage.status is not S.NOT_STARTED]:
+        step.cancel_stage(ref)
+    step.work.clear()
 
 
 def _kept(step: Advance, ref: str, done: Mapping[str, StageState]) -> dict[str, None]:
