@@ -231,6 +231,7 @@ def test_the_first_event_decides_a_deferred_choice(
         lambda: _whole_and_part({}, {"milestone_ref_id": "whole"}),
         lambda: _part_for_another(SyntheticStageOwner.STAGE_AFTER),
         lambda: _part_for_another(SyntheticStageOwner.STAGE_ON_FAILURE),
+        lambda: _part_of_another(SyntheticStageOwner.STAGE_ON_FAILURE),
         lambda: _nested("k", None, "k"),
         lambda: [*_whole_and_part({"mutex_key": "k"}, {"milestone_ref_id": "b"}), stage("b", mutex_key="k")],
         lambda: [*_nested("k", "m"), *_nested("m", "k", first="other")],
@@ -254,6 +255,14 @@ def _part_for_another(owner: SyntheticStageOwner) -> list[StageExecution]:
     """A part that waits for one whose turn comes when it has ended itself."""
     whole, first = _whole_and_part({}, {"milestone_ref_id": "last"})
     return [whole, first, stage("last", parent_stage_id=whole.id, synthetic_stage_owner=owner)]
+
+
+def _part_of_another(owner: SyntheticStageOwner) -> list[StageExecution]:
+    """A part that waits for a part of one whose turn comes when it has ended itself."""
+    whole, first, last = _part_for_another(owner)
+    inner = stage("inner", parent_stage_id=last.id, synthetic_stage_owner=SyntheticStageOwner.STAGE_BEFORE)
+    first.milestone_ref_id = inner.ref_id
+    return [whole, first, last, inner]
 
 
 def _hurried(key: str, **part: Any) -> list[StageExecution]:

@@ -34,7 +34,7 @@ def check_waits(workflow: Workflow) -> None:
             parts[parent].append(ref)
             needs[parent].add(ref)
         for whole in _wholes(stage, stages, refs):  # nothing of it begins before it may itself
-            needs[ref] |= whole.requisite_stage_ref_ids
+            needs[ref] |= whole.requisite_stage_ref_ids | _parts_before(whole, workflow.stages)
             ended[ref] |= _surely_ended(whole)
     check_graph({ref: sorted(names) for ref, names in needs.items()})
     before = {ref: _reached(names, needs) for ref, names in ended.items()}
