@@ -586,6 +586,29 @@ def test_what_meets_a_stage_that_a_jump_begins_after_all_waits_for_it() -> None:
     assert engine.stages["late"].status is S.RUNNING
 
 
+def test_what_goes_with_the_other_stage_of_a_choice_does_not_begin_anew_when_the_chosen_one_jumps() -> None:
+    part = {"parent": "a", "owner": Owner.STAGE_AFTER}
+    plan = plan_of({"a": (), "b": (), "part": ("b",)}, a={"rivals": ("b",)}, b={"rivals": ("a",)}, part=part)
+    engine = Engine(plan)
+    engine.start()
+    engine.step(lambda step: jump(step, "b", "b", {}, {}))
+    assert engine.statuses() == {"a": S.SKIPPED, "b": S.RUNNING, "part": S.SKIPPED}
+    engine.drain(well)
+    checked(engine)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_jump_leads_also_to_the_other_stage_of_a_choice(*, begun: bool) -> None:
+    fields = {"a": {"rivals": ("b",)}, "b": {"rivals": ("a",)}}
+    engine = Engine(plan_of({"a": (), "b": () if begun else ("c",), "c": ()}, **fields))
+    engine.start()
+    engine.step(lambda step: jump(step, "a", "b", {}, {}))
+    assert engine.statuses() == {"a": S.SUCCEEDED, "b": S.RUNNING, "c": S.RUNNING}
+    engine.drain(well)
+    checked(engine)
+    assert engine.statuses()["b"] is S.SUCCEEDED
+
+
 def test_a_jump_leaves_out_a_stage_that_nobody_wants() -> None:
     engine = Engine(plan_of({"a": (), "b": ("a",), "c": ("b",), "d": ("c",)}))
     engine.start()

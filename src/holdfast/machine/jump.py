@@ -49,6 +49,9 @@ def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outpu
         message = f"stage {ref!r} has jumped {stage.plan.max_jumps} times, which is as often as it may"
         step.fail(ref, {"type": "TaskError", "message": message})
         return
+    if not gates.choose(step, stage):
+        step.end_if_over()
+        return
     requires = {one: plan.before for one, plan in step.plan.stages.items()}
     way = plan_jump(requires, ref, target)
     if way.back:
@@ -62,9 +65,6 @@ def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outpu
     step.note("jumped", ref, to=target, reset=way.reset, skipped=way.skipped, **found)
     for one in (*way.reset, *way.skipped, target):
         step.stage(one)  # whatever is missing is missed before anything is changed
-    if not gates.choose(step, stage):
-        step.end_if_over()
-        return
     step.end_task(stage, S.SUCCEEDED)
     begin_anew(step, way.reset)
     if not way.back:
