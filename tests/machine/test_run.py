@@ -609,6 +609,18 @@ def test_a_jump_leads_also_to_the_other_stage_of_a_choice(*, begun: bool) -> Non
     assert engine.statuses()["b"] is S.SUCCEEDED
 
 
+def test_a_part_of_a_stage_that_stays_left_out_does_not_begin_anew_with_what_a_jump_begins() -> None:
+    part = {"parent": "b", "owner": Owner.STAGE_BEFORE}
+    engine = Engine(plan_of({"a": (), "b": (), "fix": (), "part": ("fix",)}, part=part))
+    engine.start()
+    engine.step(lambda step: step.skip(step.touch("b"), SkipCause.PRUNED, "so"))
+    engine.step(lambda step: step.skip(step.touch("fix"), SkipCause.PRUNED, "so"))
+    engine.step(lambda step: jump(step, "a", "fix", {}, {}))
+    assert engine.statuses() == {"a": S.SUCCEEDED, "b": S.SKIPPED, "fix": S.RUNNING, "part": S.SKIPPED}
+    engine.drain(well)
+    checked(engine)
+
+
 def test_a_jump_leaves_out_a_stage_that_nobody_wants() -> None:
     engine = Engine(plan_of({"a": (), "b": ("a",), "c": ("b",), "d": ("c",)}))
     engine.start()

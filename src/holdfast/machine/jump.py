@@ -113,7 +113,7 @@ def _left_out(step: Advance, requires: Mapping[str, Sequence[str]], target: str)
     for ref in order[order.index(target) + 1 :]:
         if requires[ref] and all(one in scope for one in requires[ref]) and _was_left_out(step.stage(ref)):
             scope[ref] = None
-    return tuple(scope)
+    return tuple(without_past(step, [*scope]))
 
 
 def _wait_for_them(step: Advance, refs: Sequence[str]) -> None:
