@@ -80,7 +80,7 @@ class Engine:
             self.work.clear()
         else:
             self.work = [one for one in self.work if one[0].ref not in step.dropped]
-            self.work += [(one, self.stages[one.ref].incarnation) for one in step.work]
+            self.work += [(one, self.stages[one.ref].incarnation) for one in step.wanted()]
         assert self.run.live == sum(one.status in ACTIVE - {S.NOT_STARTED} for one in self.stages.values())
         busy = [ref for ref, one in self.stages.items() if one.status in UNDER_WAY]
         self.met |= {frozenset((one, other)) for one in busy for other in busy if one != other}
@@ -593,6 +593,18 @@ def test_what_goes_with_the_other_stage_of_a_choice_does_not_begin_anew_when_the
     engine.start()
     engine.step(lambda step: jump(step, "b", "b", {}, {}))
     assert engine.statuses() == {"a": S.SKIPPED, "b": S.RUNNING, "part": S.SKIPPED}
+    engine.drain(well)
+    checked(engine)
+
+
+def test_what_a_choice_lets_begin_and_its_jump_begins_anew_is_not_run_before_its_turn() -> None:
+    requires = {"a": (), "one": ("a",), "other": ("a",), "last": ("a", "one")}
+    engine = Engine(plan_of(requires, one={"rivals": ("other",)}, other={"rivals": ("one",)}))
+    engine.start()
+    engine.step(lambda step: step.succeed("a", {}, {}))
+    step = engine.step(lambda step: jump(step, "other", "a", {}, {}))  # without "one", "last" could begin
+    assert [one.ref for one in step.wanted()] == ["a"]
+    assert engine.statuses() == {"a": S.RUNNING, "one": S.NOT_STARTED, "other": S.NOT_STARTED, "last": S.NOT_STARTED}
     engine.drain(well)
     checked(engine)
 

@@ -202,6 +202,17 @@ def test_a_good_end_withdraws_the_stages_of_its_region(
     assert store.page(ITEM, equal(workflow=run.id)) == []
 
 
+def test_what_has_begun_and_is_withdrawn_in_the_same_step_leaves_nothing_to_do(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, store: Store
+) -> None:
+    none = several("none", cancel_region={"slow"}, count_from_context="number")
+    run = start(flows, stage("slow", stage_timeout=45.0), none, stage("last", "none"), context={"number": 0})
+    assert flows.stages(run.id) == {"slow": S.SKIPPED, "none": S.SUCCEEDED, "last": S.RUNNING}
+    assert [one.ref for one in store.page(ITEM, equal(workflow=run.id))] == ["last"]
+    worker.run_once()
+    assert (run.status, journal.ran, store.page(ITEM)) == (S.SUCCEEDED, ["last"], [])
+
+
 def test_the_first_event_decides_a_deferred_choice(
     flows: Workflows, worker: WorkflowWorker, journal: Journal, store: Store
 ) -> None:
@@ -292,8 +303,8 @@ def test_a_part_may_have_the_key_of_a_stage_that_it_cannot_meet(
     assert (run.status, crossed.status, deeper.status) == (S.SUCCEEDED, S.SUCCEEDED, S.SUCCEEDED)
 
 
-def several(ref: str, *before: str, **config: Any) -> Any:
-    return stage(ref, *before, mi_config=MultiInstanceConfig(**config))
+def several(ref: str, *before: str, cancel_region: Any = (), **config: Any) -> Any:
+    return stage(ref, *before, cancel_region=set(cancel_region), mi_config=MultiInstanceConfig(**config))
 
 
 def test_a_stage_runs_once_for_each_item_of_a_list_and_the_next_one_sees_what_each_left(

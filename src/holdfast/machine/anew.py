@@ -42,7 +42,7 @@ def begin_anew(step: Advance, refs: Sequence[str]) -> None:
                 _await(step, stage)
             step.reset(stage)
             stage.flawed = False
-            step.dropped.add(ref)
+            step.drop(ref)
             gates.announce(step, stage)
         stage.told, stage.fired = told, 0
     for ref in scope:

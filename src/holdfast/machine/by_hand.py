@@ -78,11 +78,11 @@ def put(step: Advance, ref: str, status: WorkflowStatus) -> None:
         step.skip(stage, SkipCause.MANUAL, "it was stored so")
     elif status is S.SUSPENDED:
         _check_under_way(stage)
-        step.dropped.add(ref)
+        step.drop(ref)
         step.suspend(ref, Wait("*", None, calls=True))
         _keep_limit(step, stage, incarnation)
     elif status is S.RUNNING and stage.status in (S.SUSPENDED, S.PAUSED):
-        step.dropped.add(ref)
+        step.drop(ref)
         step.resume(ref, None, None)
         _keep_limit(step, stage, incarnation)
     elif status is S.RUNNING:
@@ -101,7 +101,7 @@ def _check_under_way(stage: StageState) -> None:
 
 def _awake(step: Advance, stage: StageState) -> None:
     """Whoever runs its task, or waits for it, has nothing to say any more."""
-    step.dropped.add(stage.plan.ref)
+    step.drop(stage.plan.ref)
     if stage.status is S.SUSPENDED:
         stage.status, stage.wait = moved(f"stage {stage.plan.ref!r}", stage.status, S.RUNNING), None
 

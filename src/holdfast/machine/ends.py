@@ -36,7 +36,7 @@ def complete(step: Advance, stage: StageState, status: WorkflowStatus, *, goal: 
     step.changed[plan.ref] = stage
     step.run.live -= 1
     if plan.limit_s is not None:
-        step.dropped.add(plan.ref)
+        step.drop(plan.ref)
     step.events.append({"type": "stage_ended", "stage": plan.ref, "status": status._value_})
     step.close(stage)
     if plan.cancel_region and status in CONTINUABLE:

@@ -45,7 +45,7 @@ def enter(step: Advance, stage: StageState, *, at_will: bool = False) -> None:
             _wait(step, stage, f"{ref!r} is under way, which has the same mutex key")
             return
     if stage.status is S.BUFFERED:
-        step.dropped.add(plan.ref)  # a time that it waited for as well
+        step.drop(plan.ref)  # a time that it waited for as well
     stage.at_will = False
     step.begin(stage)
 
@@ -55,7 +55,7 @@ def _wait(step: Advance, stage: StageState, reason: str, until: int | None = Non
     stage.reason = reason
     step.changed[plan.ref] = stage
     if stage.status is S.BUFFERED:
-        step.dropped.add(plan.ref)  # the time that it waited for until now
+        step.drop(plan.ref)  # the time that it waited for until now
     else:
         stage.status = moved(f"stage {plan.ref!r}", stage.status, S.BUFFERED)
         step.run.live += 1
@@ -104,7 +104,7 @@ def overrun(step: Advance, stage: StageState) -> None:
     plan = stage.plan
     message = f"stage {plan.ref!r} took longer than {plan.limit_s:g} s"
     step.note("stage_timed_out", plan.ref, limit=plan.limit_s)
-    step.dropped.add(plan.ref)
+    step.drop(plan.ref)
     if stage.status is not S.RUNNING:
         stage.status, stage.wait = moved(f"stage {plan.ref!r}", stage.status, S.RUNNING), None
     stage.reason = message

@@ -61,7 +61,7 @@ def give_up(step: Advance, refs: Collection[str], reason: str) -> None:
             continue  # it was a part of one that has failed by now
         stage.status = moved(f"stage {ref!r}", stage.status, S.RUNNING)
         stage.reason = reason
-        step.dropped.add(ref)
+        step.drop(ref)
         step.fail_stage(stage)
     step.note("recovered", found=[f"stage {ref!r} waited in vain" for ref in refs])
     step.end_if_over()

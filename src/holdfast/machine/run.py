@@ -102,8 +102,9 @@ class Advance:
         self.cleanups: list[Cleanup] = []
         self.cancels = False
         """Whether everything that is still under way is to be cancelled."""
-        self.dropped: set[str] = set()
-        """The stages whose items, as they are stored, are of no use any more."""
+        self.dropped: dict[str, int] = {}
+        """The stages whose items, as they are stored, are of no use any more; nor is what was noted as work before that
+        place in the list of it."""
         self.children: list[Child] = []
         """The workflows that stages start."""
         self.joined: set[str] = set()
@@ -127,6 +128,14 @@ class Advance:
         """Raises Missing for all of these stages that are not there, so that they are read together."""
         if lacking := [ref for ref in refs if ref not in self._stages]:
             raise Missing(*lacking)
+
+    def drop(self, ref: str) -> None:
+        """Whatever was to be done for a stage is not."""
+        self.dropped[ref] = len(self.work)
+
+    def wanted(self, since: int = 0) -> list[Work]:
+        """The work from a place on that is still to be done."""
+        return [one for at, one in enumerate(self.work[since:], since) if at >= self.dropped.get(one.ref, 0)]
 
     def create(self, ref: str) -> StageState:
         """A stage that was not there before."""
@@ -348,7 +357,7 @@ class Advance:
         ref = stage.plan.ref
         if stage.status is not S.NOT_STARTED:
             self.run.live -= 1
-            self.dropped.add(ref)
+            self.drop(ref)
         if stage.status in (S.SUSPENDED, S.PAUSED):
             stage.status, stage.wait = moved(f"stage {ref!r}", stage.status, S.RUNNING), None
         stage.status = moved(f"stage {ref!r}", stage.status, S.SKIPPED)
@@ -376,7 +385,7 @@ class Advance:
             return
         if stage.status is not S.NOT_STARTED:
             self.run.live -= 1
-            self.dropped.add(ref)
+            self.drop(ref)
         stage.status = moved(f"stage {ref!r}", stage.status, S.CANCELED)
         stage.ended_at = self.now
         self.note("stage_canceled", ref)
@@ -388,7 +397,7 @@ class Advance:
         """A stage has ended so, whatever its task still does."""
         stage = self.touch(ref)
         self.run.live += stage.status is S.NOT_STARTED
-        self.dropped.add(ref)
+        self.drop(ref)
         stage.wait = None
         ends.complete(self, stage, status)
 
@@ -458,7 +467,7 @@ class Advance:
         else:
             part.status = moved(f"stage {ref!r}", part.status, S.CANCELED)
             self.run.live -= 1
-            self.dropped.add(ref)
+            self.drop(ref)
             self.note("stage_canceled", ref)
         part.ended_at = self.now
         self.changed[ref] = part

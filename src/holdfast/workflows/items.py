@@ -15,7 +15,6 @@ from holdfast.store.record import evolve
 from holdfast.workflows.records import FINALIZE, ITEM, ItemRecord, priority_of
 from holdfast.workflows.run import Run
 
-_WAITS: Final = WorkflowStatus.BUFFERED
 HELD: Final = frozenset({WorkflowStatus.PAUSED, WorkflowStatus.BUFFERED})
 """A workflow that stands so has no work that is due."""
 
@@ -26,9 +25,7 @@ def new_items(run: Run, step: Advance) -> list[Change]:
 
 
 def made_items(run: Run, step: Advance) -> list[ItemRecord]:
-    # What was to wait may have begun in the same step.
-    works = [work for work in step.work if work.what != "start" or run.stage(work.ref).status is _WAITS]
-    return [_item(run, step, work) for work in works]
+    return [_item(run, step, work) for work in (step.wanted() if step.dropped else step.work)]
 
 
 def _item(run: Run, step: Advance, work: Work) -> ItemRecord:

@@ -105,7 +105,8 @@ class Preparing:
                         hold_back(self._store, run, step)
                     if len(step.work) > before and step.work[-1].waits:
                         changes += self._early_signal(run, step, before)
-                    shared |= self._items(run, item, step.work[before:], now, changes, kept, rooms)
+                    works = step.wanted(before) if step.dropped else step.work[before:]
+                    shared |= self._items(run, item, works, now, changes, kept, rooms)
                 if step.cancels:  # nothing goes on
                     spared = {one.item.id for one in group}
                     changes = [Delete(ITEM, one.item) for one in group] + end_all(self._store, run, step, spared)
