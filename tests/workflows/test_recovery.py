@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -311,6 +313,17 @@ def test_a_stage_that_waits_for_nothing_fails_when_it_was_seen_so_too_often(stor
     assert statuses == [R.PARTIAL, R.PARTIAL, R.RECOVERED]
     assert run.status is S.TERMINAL
     assert "seen 3 times" in str(run.record.reason)
+
+
+def test_a_stage_whose_time_has_come_while_no_worker_is_there_waits_for_one(store: Store, clock: ManualClock) -> None:
+    flows = Workflows(store, clock=clock, config=HandlerConfig(max_stage_wait_retries=1))
+    Journal(flows)
+    run = start(flows, stage("a", scheduled_time=clock.wall() + timedelta(seconds=50)))
+    clock.advance(60)
+    assert recovered(flows) == {run.id: R.SKIPPED}
+    with closing(flows.worker()) as worker:
+        worker.run_once()
+    assert run.status is S.SUCCEEDED
 
 
 def test_parts_that_wait_for_nothing_fail_with_their_stage(store: Store, clock: ManualClock) -> None:

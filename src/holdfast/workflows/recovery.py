@@ -21,8 +21,9 @@ from holdfast.machine.run import Advance
 from holdfast.machine.workflow import S
 from holdfast.store.codec import instant
 from holdfast.store.port import Change
-from holdfast.store.query import Condition, Cursor, among
+from holdfast.store.query import Condition, Cursor, among, equal
 from holdfast.workflows.control import settled
+from holdfast.workflows.items import items_of
 from holdfast.workflows.log import last_entry
 from holdfast.workflows.mending import mend
 from holdfast.workflows.presence import Presence
@@ -39,6 +40,7 @@ GRACE_S: Final = 60.0
 KEEP_S: Final = 3600.0
 """How long the ids of handled messages are kept at least, also of workflows that have ended."""
 _MARKS: Final = 500
+_STARTS: Final = equal(kind="start")
 _log: Final = logging.getLogger("holdfast")
 
 
@@ -172,7 +174,8 @@ class WorkflowRecovery:
         """Nothing was missing. Whoever waits for something that cannot come any more waits in vain, and fails once he
         was seen so too often."""
         looked.status, looked.message = RecoveryStatus.SKIPPED, "nothing is missing"
-        if run.state.status is not S.RUNNING or not (refs := stuck(step)):
+        # A stage whose time has come begins as soon as somebody takes its item.
+        if run.state.status is not S.RUNNING or not (refs := stuck(step)) or any(items_of(self._store, run, _STARTS)):
             self._waits.pop(run.id, None)
             return None
         self._waits[run.id] += 1
