@@ -337,6 +337,21 @@ def parts_of(parent: str, **owners: Owner) -> dict[str, dict[str, Any]]:
     return {ref: {"parent": parent, "owner": owner} for ref, owner in owners.items()}
 
 
+@pytest.mark.parametrize("owner", [Owner.STAGE_AFTER, Owner.STAGE_ON_FAILURE])
+def test_a_jump_back_to_a_part_of_before_leaves_the_others_that_have_had_their_turn(owner: Owner) -> None:
+    parts = parts_of("a", p=Owner.STAGE_BEFORE, q=Owner.STAGE_BEFORE, last=owner)
+    engine = Engine(plan_of({"a": (), "p": (), "q": ("p",), "last": ("q",)}, **parts))
+    engine.start()
+    failed = owner is Owner.STAGE_ON_FAILURE
+    while engine.stages["last"].status is not S.RUNNING:
+        engine.next(failing("a") if failed else well)
+    engine.step(lambda step: jump(step, "last", "p", {}, {}))
+    engine.drain(well)
+    checked(engine)
+    assert engine.stages["a"].status is (S.TERMINAL if failed else S.SUCCEEDED)
+    assert {ref: one.incarnation for ref, one in engine.stages.items()} == {"a": 1, "p": 2, "q": 1, "last": 2}
+
+
 def test_what_is_there_for_a_failure_runs_when_the_first_of_several_parts_fails() -> None:
     parts = parts_of("a", p=Owner.STAGE_BEFORE, q=Owner.STAGE_BEFORE, f=Owner.STAGE_ON_FAILURE)
     engine = Engine(plan_of({"a": (), "p": (), "q": ("p",), "f": ()}, **parts))

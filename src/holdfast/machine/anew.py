@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from holdfast.machine import gates, instances
 from holdfast.machine.ends import awaits, count_anew, rests, reweigh
+from holdfast.machine.run_state import Owner, Part
 from holdfast.machine.workflow import COMPLETE, HALTED, S
 
 if TYPE_CHECKING:
     from holdfast.machine.run import Advance, StageState
 
+_PASSED: Final[Mapping[Part, tuple[Owner, ...]]] = {
+    Part.BEFORE: (),
+    Part.TASKS: (Owner.STAGE_BEFORE,),
+    Part.INSTANCES: (Owner.STAGE_BEFORE,),
+    Part.AFTER: (Owner.STAGE_BEFORE,),
+    Part.FAILURE: (Owner.STAGE_BEFORE, Owner.STAGE_AFTER),
+}
+"""The parts that have had their turn when a stage has come so far."""
+
 
 def without_past(step: Advance, refs: Sequence[str]) -> list[str]:
-    """These stages, but for parts of stages that have ended and are not among them: nothing would begin those again."""
+    """These stages, but for parts whose stage has ended, or come further, and is not among them: nothing would begin
+    those again."""
     scope = set(refs)
 
     def is_past(ref: str) -> bool:
-        parent = step.plan.stages[ref].parent
-        if parent is None:
+        plan = step.plan.stages[ref]
+        if plan.parent is None:
             return False
-        return is_past(parent) if parent in scope else step.stage(parent).status in COMPLETE
+        if plan.parent in scope:
+            return is_past(plan.parent)
+        whole = step.stage(plan.parent)
+        return whole.status in COMPLETE or plan.owner in _PASSED[whole.part]
 
     return [ref for ref in refs if not is_past(ref)]
 
