@@ -10,24 +10,28 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.errors import InvalidStateTransitionError, TaskError, WorkflowDefinitionError
-from holdfast.machine.ends import edge_now
+from holdfast.errors import InvalidStateTransitionError, StageNotFoundError, TaskError, WorkflowDefinitionError
+from holdfast.machine.ends import edge_now, rests
 from holdfast.machine.graph import count_edges
 from holdfast.machine.instances import names_of
 from holdfast.machine.run_state import Part, StagePlan, StageState
-from holdfast.machine.workflow import WorkflowStatus
-from holdfast.store.query import equal
+from holdfast.machine.workflow import ACTIVE, WorkflowStatus
+from holdfast.store.query import among, equal
 from holdfast.testing.failpoints import Side
 from holdfast.testing.workflow_kit import WorkflowTestKit
 from holdfast.workflows.handle import WorkflowRun
-from holdfast.workflows.records import ITEM, STAGE, ItemRecord, stage_state
+from holdfast.workflows.records import ITEM, MESSAGE, STAGE, WAITING, WORKFLOW, ItemRecord, stage_state
 from holdfast.workflows.recovery import RecoveryStatus, WorkflowRecovery
 from holdfast.workflows.stage import StageExecution
 from tests.conftest import SIZE
-from tests.workflows.random_graphs import PARTS, REFS, SIGNALS, answered, scripts, workflows
+from tests.workflows.random_graphs import CHILD, PARTS, REFS, SIGNALS, TIDY, answered, child, scripts, workflows
 
 S = WorkflowStatus
 MOST_SKIPS = 500
+MOST_RUNS = 6
+BEGUN = ACTIVE - {S.NOT_STARTED}
+_NEXT = ("run", "wait", "start", "limit", "child")
+"""Items of a stage that is under way, and not of one that is over."""
 
 
 class Histories(RuleBasedStateMachine):
@@ -38,9 +42,11 @@ class Histories(RuleBasedStateMachine):
         self.kit = WorkflowTestKit(seed=seed, workers=2)
         self.script = script
         self.kit.workflows.registry.register("acts", self.act)
+        self.kit.workflows.add(child, CHILD)
+        self.kit.workflows.finalizers.add(lambda: None, TIDY)
 
     def act(self, stage: StageExecution) -> Any:
-        words = self.script.get(stage.ref_id.partition("#")[0], [])
+        words = self.script[stage.context.get("script", stage.ref_id.partition("#")[0])]
         return answered(words.pop(0) if words else "success")
 
     def teardown(self) -> None:
@@ -50,6 +56,11 @@ class Histories(RuleBasedStateMachine):
             finally:
                 self.kit.close()
 
+    @property
+    def runs(self) -> list[WorkflowRun]:
+        """Those that were started, forked, and started by stages."""
+        return [self.kit.workflows.get(one.id) for one in self.kit.store.page(WORKFLOW, by="created_at", limit=1000)]
+
     @precondition(lambda self: len(self.kit.runs) < 2)
     @rule(flow=workflows())
     def start(self, flow: Any) -> None:
@@ -58,6 +69,12 @@ class Histories(RuleBasedStateMachine):
             self.kit.start(flow)
         except WorkflowDefinitionError:
             assume(False)  # its stages would wait for each other
+
+    @precondition(lambda self: self.kit.runs)
+    @rule(data=st.data(), ref=st.sampled_from(REFS))
+    def fork(self, data: st.DataObject, ref: str) -> None:
+        if len(self.runs) < MOST_RUNS:
+            self.operate(data, lambda run: self.kit.workflows.fork(run.id, ref))
 
     @rule(number=st.integers(1, 5))
     def some_turns(self, number: int) -> None:
@@ -124,19 +141,19 @@ class Histories(RuleBasedStateMachine):
 
     def operate(self, data: st.DataObject, act: Any) -> None:
         try:
-            act(data.draw(st.sampled_from(self.kit.runs)))
-        except (TaskError, InvalidStateTransitionError):
+            act(data.draw(st.sampled_from(self.runs)))
+        except (TaskError, InvalidStateTransitionError, StageNotFoundError):
             pass  # it said no, and that is an answer
 
     @invariant()
     def every_workflow_is_legal(self) -> None:
-        for run in self.kit.runs if hasattr(self, "kit") else ():
+        for run in self.runs if hasattr(self, "kit") else ():
             check(self.kit, run)
 
     def come_to_an_end(self) -> None:
         """Whoever is asked for a signal gets it; what is paused is resumed; then everything ends."""
         for _ in range(MOST_SKIPS):
-            left = [run for run in self.kit.runs if not run.status.is_complete]
+            left = [run for run in self.runs if not run.status.is_complete]
             if not left:
                 break
             for run in left:
@@ -146,11 +163,14 @@ class Histories(RuleBasedStateMachine):
                 continue
             for run in left:
                 self.help(run)
-        self.kit.run_until_idle()
-        for run in self.kit.runs:
+        while self.kit.skip_time():
+            pass  # what is left to be done for workflows that have ended
+        for run in self.runs:
             check(self.kit, run)
             assert run.status.is_complete, story(self.kit, run)
         assert self.kit.store.page(ITEM) == []
+        assert self.kit.store.page(WAITING) == []
+        assert self.kit.store.page(MESSAGE) == []  # nor is anything there that nobody could do
 
     def help(self, run: WorkflowRun) -> None:
         for name in SIGNALS:
@@ -168,7 +188,9 @@ def check(kit: WorkflowTestKit, run: WorkflowRun) -> None:
     stages = kit.workflows.stages(run.id)
     assert past.status is run.status, story(kit, run)
     assert {ref: past.stages[ref].status for ref in stages} == stages, story(kit, run)
-    items = kit.store.page(ITEM, equal(workflow=run.id), limit=1000)
+    items = kit.store.page(ITEM, (*equal(workflow=run.id), among("kind", _NEXT)), limit=1000)
+    if run.status in (S.NOT_STARTED, S.BUFFERED):
+        return
     if run.status.is_complete:
         assert record.live == 0, story(kit, run)
         assert not items, story(kit, run)
@@ -194,7 +216,7 @@ def is_carried(
     under way."""
     current = [one for one in items if one.incarnation == stage.incarnation]
     if stage.status is S.SUSPENDED:
-        return stage.wait is not None and any(one.kind == "wait" for one in current)
+        return stage.wait is not None and any(one.kind in ("wait", "child") for one in current)
     if stage.status is S.BUFFERED:
         return any(one.kind == "start" for one in current) or bool(stage.reason)
     if stage.status is not S.RUNNING:
@@ -206,7 +228,7 @@ def is_carried(
         waits = config is not None and config.allow_dynamic
         return waits or any(found[ref].status.is_active for ref in names_of(stage) if ref in found)
     parts = [(ref, found.get(ref)) for refs in stage.plan.children.values() for ref in refs]
-    if any(part is not None and part.status.is_active and part.status is not S.NOT_STARTED for _, part in parts):
+    if any(part is not None and (rests(part) or part.status in BEGUN) for _, part in parts):
         return True
     return any(waits_elsewhere(plans[ref], found) for ref, part in parts if part is None or part.status.is_active)
 
