@@ -204,6 +204,20 @@ def test_a_part_that_waits_for_a_stage_of_before_begins_in_a_fork(flows: Workflo
     assert (forked.status, journal.ran) == (S.SUCCEEDED, ["whole", "part"])
 
 
+def test_a_part_that_was_taken_over_does_not_hear_of_a_stage_that_runs_again(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    journal = Journal(flows)
+    whole = stage("whole")
+    owned: Any = {"synthetic_stage_owner": SyntheticStageOwner.STAGE_AFTER, "parent_stage_id": whole.id}
+    run = start(flows, stage("first"), whole, stage("part", "first", join_type=JoinType.MULTI_MERGE, **owned))
+    worker.run_once()
+    journal.ran.clear()
+    forked = flows.fork(run.id, "first")
+    worker.run_once()
+    assert (journal.ran, flows.stages(forked.id)) == (["first"], flows.stages(run.id))
+
+
 def test_a_fork_takes_the_way_of_a_stage_that_jumped_on(flows: Workflows, worker: WorkflowWorker) -> None:
     journal = Journal(flows)
     journal.answers["pick"] = [TaskResult.jump_to("other")]

@@ -30,8 +30,10 @@ def fork(step: Advance, ref: str, done: Mapping[str, StageState], origin: str, b
         _adopt(step, name, done)
     order = [name for name in ordered({one: plan.before for one, plan in plans.items()}) if plans[name].parent is None]
     rest = [name for name in order if name not in kept]
+    over = {part for whole in kept for part in step.parts(whole)}
     for name in (part for whole in rest for part in (whole, *step.parts(whole))):
         stage = step.touch(name)
+        stage.told = [one for one in stage.plan.after if one in over]
         stage.edges = Edges(len(stage.plan.before))
         for one in stage.plan.before:
             if one in kept:
