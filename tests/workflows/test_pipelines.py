@@ -401,6 +401,31 @@ def test_a_workflow_that_fails_as_soon_as_it_begins_does_not_wait_in_line_for_th
     assert statuses(*runs) == ["PAUSED", "TERMINAL"]
 
 
+def test_one_that_fails_as_soon_as_it_begins_by_now_ends_with_all_of_it(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock
+) -> None:
+    def one(ref: str, **fields: Any) -> StageExecution:
+        return StageExecution.create(ref, ref, ref, tasks=[TaskExecution.create("hold", "hold")], **fields)
+
+    limit: dict[str, Any] = {
+        "pipeline_config_id": "bad", "is_limit_concurrent": True, "max_concurrent_executions": 1,
+    }  # fmt: skip
+    flows.registry.register("waits", lambda stage: TaskResult.suspend())
+    waits = StageExecution.create("waits", "w", "w", tasks=[TaskExecution.create("waits", "waits")])
+    first = flows.start(Workflow.create("shop", "bad", [waits], **limit))
+    later = clock.wall() + timedelta(seconds=10)
+    fails = one("z", mi_config=MultiInstanceConfig(count_from_context="unknown"), scheduled_time=later)
+    second = flows.start(Workflow.create("shop", "bad", [one("a"), fails], **limit))
+    worker.run_once()
+    clock.advance(20)
+    flows.cancel(first.id)  # whose end makes room
+    at = flows.record(second.id).version
+    assert flows.state_at(second.id, at).status is second.status is S.NOT_STARTED
+    worker.run_once()
+    assert statuses(first, second) == ["CANCELED", "TERMINAL"]
+    assert flows.stages(second.id) == {"a": S.CANCELED, "z": S.TERMINAL}
+
+
 def kept(**fields: Any) -> Workflow:
     only = StageExecution.create("wait", "a", "a", tasks=[TaskExecution.create("wait", "wait")], stage_timeout=60)
     return Workflow.create("shop", "kept", [only], pipeline_config_id="kept", is_limit_concurrent=True, **fields)

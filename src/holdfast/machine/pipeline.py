@@ -27,3 +27,9 @@ def admit(step: Advance, *, too_late: bool) -> None:
         step.expire()
     else:
         step.start()
+
+
+def leave_line(step: Advance) -> None:
+    """It is the workflow's turn, and it begins in a step of its own."""
+    step.run.status = moved("workflow", step.run.status, S.NOT_STARTED)
+    step.note("workflow_stored")

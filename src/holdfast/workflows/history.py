@@ -19,7 +19,7 @@ _STAGE_BECOMES: Final = {
 _BEGINS: Final = frozenset({"stage_started", "stage_buffered", "stage_skipped"})
 _WORKFLOW_BECOMES: Final = {
     "workflow_started": S.RUNNING, "workflow_resumed": S.RUNNING, "workflow_paused": S.PAUSED,
-    "workflow_buffered": S.BUFFERED, "workflow_admitted": S.RUNNING,
+    "workflow_stored": S.NOT_STARTED, "workflow_buffered": S.BUFFERED, "workflow_admitted": S.RUNNING,
 }  # fmt: skip
 
 

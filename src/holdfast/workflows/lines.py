@@ -22,9 +22,11 @@ from holdfast.store.query import Condition, Cursor, equal
 from holdfast.workflows.beginning import EXPIRES, LIMIT, ends_at_once
 from holdfast.workflows.ending import end_all
 from holdfast.workflows.items import new_items, released_items
+from holdfast.workflows.messages import StartWorkflow
 from holdfast.workflows.records import PIPELINE, WAITING, WORKFLOW, PipelineRecord, WaitingRecord, WorkflowRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Blueprints
+from holdfast.workflows.sending import sent
 
 _PAGE: Final = 1000
 _log: Final = logging.getLogger("holdfast")
@@ -158,8 +160,19 @@ class Lines:
         step = run.advance(self._now)
         expires = from_json(run.about).get(EXPIRES)
         machine.admit(step, too_late=expires is not None and expires < self._now)
+        if step.cancels:
+            return self._begins_later(run)
         items = new_items(run, step) if run.record.started_at is None else released_items(self._store, run)
         self.changes += [*run.changes(step)[0], *items]
+        return run, step
+
+    def _begins_later(self, run: Run) -> tuple[Run, Advance]:
+        """One that fails as soon as it begins, which means more than is known here."""
+        run = Run(run.record, run.blueprint, run.seq)
+        step = run.advance(self._now)
+        machine.leave_line(step)
+        start = sent(StartWorkflow(execution_id=run.id), self._now, self._now, run.record.queue)
+        self.changes += [*run.changes(step)[0], *start]
         return run, step
 
     def _turned_away(self, row: WaitingRecord) -> tuple[Run, Advance] | None:
