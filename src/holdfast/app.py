@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
+from weakref import WeakSet
 
 from holdfast.backends.open import open_store
 from holdfast.core.check import check_queues
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # whoever names `Holdfast` has not opened one; guards and let
     from holdfast.letters.maintenance import Schedule
     from holdfast.letters.overflow import Capacity
     from holdfast.letters.recovery import RecoveryPolicy
-    from holdfast.letters.worker import Worker, WorkerPolicy
+    from holdfast.letters.worker import WorkerPolicy
     from holdfast.outbox.erasure import Erasure
     from holdfast.outbox.inbox import Inbox
     from holdfast.outbox.joint import JointWorker
@@ -111,6 +112,7 @@ class Holdfast:
         self._works: Works | None = None
         self._workflows: Workflows | None = None
         self._settings: Settings | None = None
+        self._workers: WeakSet[JointWorker] = WeakSet()
 
     @classmethod
     def from_settings(cls, settings: Settings | None = None, **options: Any) -> Holdfast:
@@ -225,7 +227,7 @@ class Holdfast:
             raise MissingExtra("the outbox needs SQLAlchemy; run: pip install 'holdfast[sql]'") from error
         return Works(
             self.store, hub=self.telemetry, clock=self._given_clock, audit_key=self._audit_key, source=self._source,
-            webhook_reach=self._webhook_reach,
+            webhook_reach=self._webhook_reach, told=self._wake_workers,
         )  # fmt: skip
 
     @property
@@ -289,8 +291,16 @@ class Holdfast:
                         self.store, guard=self.guard, sessions=lambda: self.works.sessions,
                         letters=self.letters.handlers, telemetry=self.telemetry, code_version=self._code_version,
                         clock=self._clock, config=self._workflow_config, reach=self._webhook_reach,
+                        told=self._wake_workers,
                     )  # fmt: skip
         return self._workflows
+
+    def _wake_workers(self) -> None:
+        """Something was registered that a worker of this program may have been without."""
+        with self._lock:
+            workers = [*self._workers]
+        for worker in workers:
+            worker.wake()
 
     def saga(self, saga: Saga) -> Saga:
         """Make the definition of a saga known."""
@@ -315,34 +325,38 @@ class Holdfast:
         queues: Sequence[str] = ("default",),
         application: str | None = None,
         **options: Any,
-    ) -> Worker | JointWorker:
+    ) -> JointWorker:
         """What drains, retries, tidies up, makes the outbox's calls and runs the tasks of workflows: `start()` it,
         `await arun()`, or `run()`.
 
         The outbox has its part in it when the program has registered an operation, a publisher or a resolver, and
-        workflows when it has registered a task: one that can make no call must not take what others can do. `queues`
-        are for both, `options` (those of `SagaRunner`) for the outbox. `application` ("shop.app:hold") is where other
-        processes find this program, for tasks that run in processes of their own. Raises PolicyError where no queue is
-        named.
+        workflows when it has registered a task, also while it works: one that can make no call must not take what
+        others can do. `queues` are for both, `options` (those of `SagaRunner`) for the outbox. `application`
+        ("shop.app:hold") is where other processes find this program, for tasks that run in processes of their own.
+        Raises PolicyError where no queue is named.
         """
+        from holdfast.outbox.joint import JointWorker, Part
+
         check_queues("worker.queues", queues)
         if policy is None and self._settings is not None:
             policy = self._settings.worker
-        letters = self.letters.worker(policy, pins=self.breakers.clear_expired_pins)
-        works, workflows = self._works, self._workflows
-        if works is None and workflows is None:
-            return letters
-        from holdfast.outbox.joint import JointWorker, Part
 
         def find_outbox() -> Part | None:
+            works = self._works
             return works.worker(queues=queues, **options) if works is not None and works.has_work else None
 
         def find_workflows() -> Part | None:
+            workflows = self._workflows
             if workflows is None or not workflows.has_work:
                 return None
             return workflows.worker(queues=queues, application=application)
 
-        return JointWorker(letters, {"outbox": find_outbox, "workflows": find_workflows})
+        made: JointWorker
+        letters = self.letters.worker(policy, pins=self.breakers.clear_expired_pins, parts=lambda: made.take_up())
+        made = JointWorker(letters, {"outbox": find_outbox, "workflows": find_workflows})
+        with self._lock:
+            self._workers.add(made)
+        return made
 
     def close(self) -> None:
         """Stop what runs in the background and let go of the store."""

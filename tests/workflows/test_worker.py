@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import AsyncWorkflows, Holdfast, StageExecution, TaskExecution, Workflow
 from holdfast.core.clock import SYSTEM_CLOCK
 from holdfast.errors import PolicyError
 from holdfast.machine.workflow import WorkflowStatus
@@ -98,6 +98,35 @@ def test_a_worker_of_any_kind_works_for_a_block(tmp_path: Path) -> None:
             assert not thread.is_alive()
         with hold.worker():
             assert hold.workflows.start(single).result(PATIENCE_S) == 1
+
+
+def test_a_worker_runs_tasks_that_its_program_names_only_later(tmp_path: Path) -> None:
+    for url in ("memory://", f"sqlite:///{tmp_path}/store.db"):
+        with Holdfast(url, background=False) as hold, hold.worker() as worker:
+            assert hold.workflows.start(single).result(PATIENCE_S) == 1
+            worker.stop(PATIENCE_S)
+            hold.workflows.registry.register("late", lambda stage: {"late": True})
+            worker.start()
+            assert hold.workflows.start(single).result(PATIENCE_S) == 1
+
+
+def test_a_worker_runs_tasks_of_models_that_its_program_registers_only_later() -> None:
+    with Holdfast("memory://", background=False) as hold, hold.worker():
+        hold.workflows.registry.register("late", lambda stage: {"late": True})
+        stage = StageExecution.create("late", "late", "late", tasks=[TaskExecution.create("late", "late")])
+        run = hold.workflows.start(Workflow.create("shop", "late", stages=[stage]))
+        assert run.result(PATIENCE_S) == {"late": True}
+
+
+async def test_a_worker_that_is_a_task_runs_what_its_program_names_only_later() -> None:
+    with Holdfast("memory://", background=False) as hold:
+        worker = hold.worker()
+        work = asyncio.create_task(worker.arun())
+        await asyncio.sleep(0)  # it has begun, without a part for workflows
+        run = await AsyncWorkflows(hold.workflows).start(single)
+        assert await run.result(PATIENCE_S) == 1
+        worker.stop(0)
+        await asyncio.wait_for(work, PATIENCE_S)
 
 
 def test_a_worker_that_is_started_while_it_stops_works_on(flows: Workflows) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from time import monotonic
@@ -38,38 +39,58 @@ class JointWorker(Working):
     `run_once` for cron.
 
     `find` gives the worker of each part by its name, `outbox` or `workflows`, or None where the program has nothing to
-    do there. It is asked when the work begins, so what is registered up to then counts.
+    do there. It is asked when the work begins, and by `take_up`: what is registered later counts as well.
     """
 
     def __init__(self, letters: Worker, find: Mapping[str, Callable[[], Part | None]]) -> None:
         self._letters = letters
         self._find = dict(find)
         self._parts: dict[str, Part] = {}
+        self._lock = threading.Lock()
+        self._begin: Callable[[Part], object] | None = None
+        """How a part begins to work, while this does."""
 
     def start(self) -> JointWorker:
         """Work in threads of its own; a worker that runs already goes on."""
-        for part in self._take().values():
-            part.start()
+        self._begin_all(lambda part: part.start())
         self._letters.start()
         return self
 
     def run(self) -> None:
         """Work until `stop` is called from another thread."""
-        parts = self._take()
-        for part in parts.values():
-            part.start()
+        self._begin_all(lambda part: part.start())
         try:
             self._letters.run()
         finally:
-            for part in parts.values():
+            for part in self._end():
                 part.stop()
 
     async def arun(self) -> None:
         """Work as a task until it is cancelled or `stop` is called; async functions are called on this loop."""
+        loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as all_of_them:
-            all_of_them.create_task(self._letters.arun())
-            for part in self._take().values():
-                all_of_them.create_task(part.arun())
+
+            def create(part: Part) -> None:
+                if self._begin is not None:  # else it was told to stop meanwhile
+                    all_of_them.create_task(part.arun())
+
+            def begin(part: Part) -> None:
+                loop.call_soon_threadsafe(create, part)
+
+            self._begin_all(begin)
+            try:
+                await self._letters.arun()
+            finally:
+                self._end()
+
+    def take_up(self) -> None:
+        """Let what the program has registered meanwhile be worked on, too. The letters' worker asks at each look."""
+        with self._lock:
+            begin, known = self._begin, set(self._parts)
+            if begin is not None:
+                for name, part in self._take().items():
+                    if name not in known:
+                        begin(part)
 
     def run_once(self) -> JointReport:
         """Look once and do what is due, of each. A part that fails is told of and leaves the others alone."""
@@ -85,18 +106,31 @@ class JointWorker(Working):
     def stop(self, timeout: float | None = None) -> bool:
         """Begin nothing new and wait for what runs; False when that took longer than `timeout` seconds."""
         ends = None if timeout is None else monotonic() + timeout
-        for part in self._parts.values():
+        parts = self._end()
+        for part in parts:
             part.stop(0)  # all are told before any is waited for
         done = self._letters.stop(timeout)
-        for part in self._parts.values():
+        for part in parts:
             done = part.stop(None if ends is None else max(0.0, ends - monotonic())) and done
         return done
 
     def wake(self) -> None:
         """Look now."""
         self._letters.wake()
-        for part in self._parts.values():
+        for part in [*self._parts.values()]:
             part.wake()
+
+    def _begin_all(self, begin: Callable[[Part], object]) -> None:
+        with self._lock:
+            self._begin = begin
+            for part in self._take().values():
+                begin(part)
+
+    def _end(self) -> list[Part]:
+        """The parts, to which none is added from now on."""
+        with self._lock:
+            self._begin = None
+            return [*self._parts.values()]
 
     def _take(self) -> dict[str, Part]:
         for name, find in self._find.items():

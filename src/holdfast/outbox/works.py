@@ -60,8 +60,11 @@ class Works:
         audit_key: bytes | None = None,
         source: str | None = None,
         webhook_reach: Sequence[str] = (),
+        told: Callable[[], object] = lambda: None,
     ) -> None:
         self._store = _usable(store)
+        self._told = told
+        """Called when an operation was registered."""
         self._hub = hub
         self._clock = clock
         self.resolvers = ResolverRegistry()
@@ -115,6 +118,7 @@ class Works:
         def register(function: F) -> F:
             given = name if isinstance(name, str) else function.__name__
             self.operations.register(operation_of(given, function, **options))
+            self._told()
             return function
 
         return register(name) if callable(name) else register

@@ -43,6 +43,7 @@ class Catalogue:
                     raise WorkflowDefinitionError("duplicate_task", story)
                 self._guards.check(one)
                 self.tasks[one.name] = one
+                self.registry.told()
 
     def add(self, function: M, name: str | None = None) -> M:
         """Make a workflow known, and with it what its body names. Raises WorkflowDefinitionError for a name that

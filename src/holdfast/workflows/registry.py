@@ -27,6 +27,8 @@ class TaskRegistry:
         self._tasks: dict[str, Any] = {}
         self._effects: dict[str, Effect] = {}
         self._faults = Faults()
+        self.told: Callable[[], object] = lambda: None
+        """Called when something was registered."""
 
     @overload
     def register(self, name: str, task: T, *, aliases: Iterable[str] = (), effect: str | None = None) -> T: ...
@@ -52,6 +54,7 @@ class TaskRegistry:
         if declared is not None:
             self._effects.update(dict.fromkeys(names, declared))
         self._tasks.update(dict.fromkeys(names, kept))
+        self.told()
         return task
 
     def resolve(self, name: str) -> Task:

@@ -63,7 +63,8 @@ class Workflows(Operating):
     What an application brings is optional: its guards, sessions on the store's database for transactional tasks, the
     handlers of its dead letters (without them, workflows that fail leave none), its telemetry, and the version of its
     code, which is noted in what it starts. `config` is a ResilienceConfig, a HandlerConfig, an EngineConfig, or several
-    of them; what is not given is as the environment says. `reach` lists where http tasks may go at most.
+    of them; what is not given is as the environment says. `reach` lists where http tasks may go at most; `told` is
+    called when a task was registered.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Workflows(Operating):
         config: Any = None,
         telemetry: Hub | None = None,
         reach: Sequence[str] = (),
+        told: Callable[[], object] | None = None,
     ) -> None:
         self.tasks: dict[str, TaskFunction[Any, Any]] = {one.name: one for one in BUILT_IN}
         self._guards = TaskGuards(self.tasks, guard or _no_guard, sessions or no_sessions, letters, self)
@@ -93,6 +95,7 @@ class Workflows(Operating):
         self.registry = TaskRegistry(reach=reach)
         """Tasks of stages that are put together as models, by name."""
         self.registry.register(CHECK, ValueCheck())
+        self.registry.told = told or self.registry.told
         self._catalogue = Catalogue(self.tasks, self.registry, self._guards)
         self.known = self._catalogue.known
         """Workflows that can be started by name."""
