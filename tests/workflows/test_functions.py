@@ -648,3 +648,26 @@ def test_a_task_that_is_called_many_times_gets_a_name_for_each_that_is_not_taken
         return [charge(order, ref="charge-2"), *(charge(order) for _ in range(3))]  # type: ignore[call-arg]  # the engine's
 
     assert list(flows.stages(flows.start(many, {"id": 1}).id)) == ["charge-2", "charge", "charge-3", "charge-4"]
+
+
+@pytest.mark.parametrize(
+    ("ref", "code", "story"),
+    [
+        ("order#7", "bad_ref", "a stage cannot be called 'order#7', .*; call it 'order-7'"),
+        ("#1.0", "bad_ref", "a stage cannot be called '#1.0'"),
+        ("", "empty_ref", "must be a text, got ''"),
+        (7, "empty_ref", "must be a text, got 7"),
+    ],
+)
+def test_a_stage_of_a_body_that_cannot_be_called_so_is_refused(
+    flows: Workflows, ref: Any, code: str, story: str
+) -> None:
+    with pytest.raises(WorkflowDefinitionError, match=story) as caught:
+        flows.start(workflow(name="wrong")(lambda: charge({}, ref=ref)))
+    assert caught.value.code == code
+
+
+def test_a_stage_may_have_a_hash_in_its_name(flows: Workflows, worker: WorkflowWorker) -> None:
+    run = flows.start(workflow(name="hash")(lambda: charge({"id": 1}, ref="order#seven")))
+    worker.run_once()
+    assert run.result(0) == {"paid": 1}

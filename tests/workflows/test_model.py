@@ -118,6 +118,8 @@ def test_two_tasks_in_one_place_are_refused() -> None:
         ([stage("a", join_type=None)], "unknown_join_type", ("a",)),
         ([stage("a", split_type=None)], "unknown_split_type", ("a",)),
         ([stage("")], "empty_ref", ()),
+        ([stage("a#1")], "bad_ref", ("a#1",)),
+        ([stage("a"), stage("b#1.0", "a")], "bad_ref", ("b#1.0",)),
         ([stage("a", cancel_region={"gone"})], "unknown_ref", ("gone",)),
         ([stage("a", milestone_ref_id="gone")], "unknown_ref", ("gone",)),
         ([stage("a", split_conditions={"b": "x"}), stage("b")], "unknown_ref", ("b",)),

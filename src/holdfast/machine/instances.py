@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.errors import PermanentError, TaskError
+from holdfast.errors import PermanentError, TaskError, WorkflowDefinitionError
 from holdfast.machine.run_state import OWNER, PART, StagePlan, StageState
 from holdfast.machine.workflow import COMPLETE, CONTINUABLE, S, moved
 
@@ -46,6 +46,16 @@ def base_of(ref: str) -> str:
     """The stage that an instance is one of."""
     base, hash, number = ref.rpartition("#")
     return base if hash and number.replace(".", "", 1).isdecimal() else ref
+
+
+def check_ref(ref: object) -> None:
+    """Raises WorkflowDefinitionError for what no stage can be called: nothing, or what an instance is."""
+    if not isinstance(ref, str) or not ref:
+        raise WorkflowDefinitionError("empty_ref", f"a stage's ref_id must be a text, got {ref!r}")
+    if base_of(ref) != ref:
+        other = ref.replace("#", "-")
+        story = f"a stage cannot be called {ref!r}, as instances of stages are, by # and a number; call it {other!r}"
+        raise WorkflowDefinitionError("bad_ref", story, (ref,))
 
 
 def names_of(stage: StageState) -> list[str]:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.errors import WorkflowDefinitionError
+from holdfast.machine.instances import check_ref
 from holdfast.workflows.binding import Binding, Promise, bind, sources
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ class Trace:
         *,
         is_known: bool,
     ) -> TracedStage:
+        check_ref(ref)
         given = tuple([bind(value, self.inputs) for value in args])
         named = {key: bind(value, self.inputs) for key, value in kwargs.items()}
         needs = [name for binding in (*given, *named.values()) for name in sources(binding)]

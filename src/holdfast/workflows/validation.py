@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import WorkflowDefinitionError
 from holdfast.machine.graph import JoinType, SplitType, check_graph, downstream
+from holdfast.machine.instances import check_ref
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.workflows.expressions import Expression
 from holdfast.workflows.owner import SyntheticStageOwner
@@ -55,8 +56,7 @@ def check_workflow(
 def _check_refs(stages: Sequence[StageExecution]) -> None:
     refs: list[Any] = [one.ref_id for one in stages]
     for ref in refs:
-        if not isinstance(ref, str) or not ref:
-            raise WorkflowDefinitionError("empty_ref", f"a stage's ref_id must be a text, got {ref!r}")
+        check_ref(ref)
     for code, what, names in (("duplicate_ref", "ref_id", refs), ("duplicate_id", "id", [one.id for one in stages])):
         twice = sorted(name for name, number in Counter(names).items() if number > 1)
         if twice:
