@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -671,3 +672,58 @@ def test_a_stage_may_have_a_hash_in_its_name(flows: Workflows, worker: WorkflowW
     run = flows.start(workflow(name="hash")(lambda: charge({"id": 1}, ref="order#seven")))
     worker.run_once()
     assert run.result(0) == {"paid": 1}
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            ExceptionGroup("several", [ValueError("a"), KeyError("b")]),
+            "several (2 sub-exceptions): ValueError: a; KeyError: 'b'",
+        ),
+        (
+            ExceptionGroup("outer", [ExceptionGroup("inner", [ValueError("a")])]),
+            "outer (1 sub-exception): ExceptionGroup: inner (1 sub-exception): ValueError: a",
+        ),
+        (FileNotFoundError(2, "gone", "caf\udce9.csv"), "[Errno 2] gone: 'caf\\udce9.csv'"),
+        (ValueError("caf\udce9.csv\0"), "caf\N{REPLACEMENT CHARACTER}.csv\N{REPLACEMENT CHARACTER}"),
+        (Speechless(), "it cannot say what it is"),
+    ],
+)
+def test_what_a_task_raises_is_told_as_fully_as_it_can_be(
+    flows: Workflows, worker: WorkflowWorker, error: Exception, said: str
+) -> None:
+    @task
+    def fail() -> None:
+        raise error
+
+    run = flows.start(workflow(name="failing")(lambda: fail()))
+    worker.run_once()
+    assert (run.status, run.record.reason) == (S.TERMINAL, said)
+    (kept,) = flows.workflow(run.id).stages[0].tasks
+    assert kept.task_exception_details == {"type": type(error).__name__, "message": said}
+
+
+def test_the_traceback_of_what_a_task_raised_is_logged_without_secrets(
+    flows: Workflows, worker: WorkflowWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reach_the_bank() -> None:
+        raise ValueError("password=hunter2 is wrong")
+
+    @task
+    def ask() -> None:
+        reach_the_bank()
+
+    run = flows.start(workflow(name="asking")(lambda: ask()))
+    with caplog.at_level(logging.INFO, "holdfast.workflows"):
+        worker.run_once()
+    (record,) = caplog.records
+    text = record.getMessage()
+    assert text.startswith(f"workflow {run.id}, stage ask: attempt 1 has raised\nTraceback")
+    assert "in reach_the_bank" in text
+    assert "hunter2" not in text

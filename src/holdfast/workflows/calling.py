@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from holdfast.machine.jump import jump
 from holdfast.machine.retry import Retry
 from holdfast.machine.run import Advance, Child, Wait
 from holdfast.machine.workflow import WorkflowStatus
-from holdfast.store.codec import AS_THEY_ARE, micros, plain
+from holdfast.store.codec import AS_THEY_ARE, clean_text, micros, plain
 from holdfast.store.ids import new_record_id
 from holdfast.workflows.children import Offspring, SubWorkflow, offspring
 from holdfast.workflows.compartment import SHORTEST_RETRY_S
@@ -33,6 +34,7 @@ from holdfast.workflows.faults import Fault, Judgement
 from holdfast.workflows.preparing import Settlement, Settles, Success
 from holdfast.workflows.records import ItemRecord
 from holdfast.workflows.result import TaskResult
+from holdfast.workflows.story import LONGEST, described, traced
 from holdfast.workflows.task_call import TaskCall
 from holdfast.workflows.task_context import Marks, TaskContext
 
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast.workflows.presence import Presence
     from holdfast.workflows.run import Run
 
+_log: Final = logging.getLogger("holdfast.workflows")
 USUAL: Final = Retry(attempts=10, base=1.0, cap=60.0, jitter=Jitter.PROPORTIONAL)
 """How a task is tried again that has no policy, where no configuration says otherwise."""
 Judge = Callable[[BaseException], Judgement]
@@ -245,6 +248,9 @@ class Call:
         if isinstance(error, GuardRejected) and not self._may_have_done_it:  # it never ran: that costs no attempt
             delay = REFUSED_S if error.retry_after is None else error.retry_after
             return Settlement(item, _again(item.ref, delay, {}, error, costs=0))
+        if _log.isEnabledFor(logging.INFO):
+            where = (item.workflow, item.ref, item.attempt)
+            _log.info("workflow %s, stage %s: attempt %d has raised\n%s", *where, traced(error))
         policy = self.task.retry or self._place.usual
         try:
             judged = self._place.judge(error)
@@ -306,17 +312,8 @@ def _settle_result(item: ItemRecord, result: TaskResult, usual: Retry, pause_s: 
             jump(step, ref, str(result.target_stage_ref_id), context, outputs)
         case _:
             step.stage(ref).context.update(context)
-            message = result.error or f"the task answered {result.status.value}"
-            step.fail(ref, {"type": "TaskResult", "message": redact(message, 2000)}, result.status, outputs)
-
-
-def described(error: BaseException) -> dict[str, Any]:
-    """What is kept of an exception."""
-    try:
-        message = str(error)
-    except Exception:
-        message = "it cannot say what it is"
-    return {"type": type(error).__name__, "message": redact(message, 2000)}
+            message = clean_text(result.error or f"the task answered {result.status.value}")
+            step.fail(ref, {"type": "TaskResult", "message": redact(message, LONGEST)}, result.status, outputs)
 
 
 def _again(

@@ -15,6 +15,7 @@ from typing import Any, Final
 from holdfast.errors import PermanentError, TransientError
 from holdfast.store.codec import plain
 from holdfast.workflows.faults import Fault, Judgement, MaybeDoneError
+from holdfast.workflows.story import said_by
 
 _DEEPEST: Final = 8
 _LONGEST: Final = 20_000
@@ -40,7 +41,7 @@ def error_document(error: BaseException, judge: Callable[[BaseException], Judgem
     return {
         "module": kind.__module__,
         "type": kind.__qualname__,
-        "message": str(error),
+        "message": said_by(error),
         "args": [_json_or_text(arg) for arg in error.args],
         "fields": {key: value for key, value in vars(error).items() if _is_json(value) and key != "__notes__"},
         "is_transient": verdict.fault is Fault.TRANSIENT,

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
-from holdfast.core.redact import redact
 from holdfast.errors import Conflict, TaskTimeoutError
 from holdfast.machine import finalizer as machine
 from holdfast.machine.finalizer import FINALIZER, FinalizerForm, FinalizerRecord, FinalizerState, order_of
@@ -27,6 +26,7 @@ from holdfast.workflows.records import WORKER, WORKFLOW
 from holdfast.workflows.result import TaskResult, as_result
 from holdfast.workflows.run import Run
 from holdfast.workflows.stage_tasks import read_shown
+from holdfast.workflows.story import named
 from holdfast.workflows.threads import Alarms, Unhurried
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Caller:
         error = came[0].error
         if came[0].timed_out:
             error = TaskTimeoutError(f"finalizer {name!r} took longer than {timeout:g} s")
-        said = None if error is None else redact(f"{type(error).__name__}: {error}", 2000)
+        said = None if error is None else named(error)
         return FinalizerResult(name, error is None, said, 1000 * came[0].run_s), came[0].result
 
 
@@ -161,7 +161,7 @@ class Finalizing:
                 try:
                     brought = as_result(value, row.name)
                 except Exception as wrong:  # a value that is no result
-                    error = redact(f"{type(wrong).__name__}: {wrong}", 2000)
+                    error = named(wrong)
                     result = FinalizerResult(row.name, False, error, result.duration_ms)
             left.results.append(result)
             after = self._settle(mine, error, result.duration_ms, brought)

@@ -12,7 +12,7 @@ from holdfast.machine.run import Advance, Work
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.port import Store
 from holdfast.workflows.burial import MESSAGES
-from holdfast.workflows.calling import Call, described
+from holdfast.workflows.calling import Call
 from holdfast.workflows.children import joining
 from holdfast.workflows.cleaning import Cleaning
 from holdfast.workflows.following import CANCEL, CONTROL, JOIN
@@ -25,6 +25,7 @@ from holdfast.workflows.records import FINALIZE, ItemRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Runs
 from holdfast.workflows.settling import Settling, refs_of, unreadable
+from holdfast.workflows.story import described
 
 
 class HandingOut:

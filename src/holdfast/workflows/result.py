@@ -13,6 +13,7 @@ from holdfast.machine.workflow import COMPLETE, S, WorkflowStatus
 from holdfast.store.codec import plain
 from holdfast.workflows.documents import TIME, Form, one_of, read_document, write_document
 from holdfast.workflows.spans import Span, seconds
+from holdfast.workflows.story import said_by
 
 ANSWERS: Final = COMPLETE | {S.RUNNING, S.SUSPENDED, S.REDIRECT}
 """What a task may answer."""
@@ -219,7 +220,8 @@ def _checked(name: str, values: Any) -> Values:
 
 def _text(error: str | BaseException) -> str:
     if isinstance(error, BaseException):
-        return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        said = said_by(error)
+        return f"{type(error).__name__}: {said}" if said else type(error).__name__
     return error
 
 

@@ -17,7 +17,6 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final
 
-from holdfast.core.redact import redact
 from holdfast.errors import Conflict, StoreError
 from holdfast.machine.run import Advance, Entry
 from holdfast.store.port import Change, Delete, Insert, Store
@@ -28,6 +27,7 @@ from holdfast.workflows.preparing import Ending, Prepared, Preparing, Rooms, Set
 from holdfast.workflows.records import EVENT, ITEM, WORKFLOW, ItemRecord
 from holdfast.workflows.run import Run
 from holdfast.workflows.runs import Runs
+from holdfast.workflows.story import described
 
 WAKE: Final = "workflows"
 """Told when there is something to do for whoever has time."""
@@ -251,7 +251,7 @@ class Settling:
     def _give_up(self, one: Settles, error: Exception) -> list[Settles]:
         """What a task answered cannot be done: it has failed."""
         id, ref = one.item.workflow, one.item.ref
-        story = {"type": type(error).__name__, "message": redact(str(error), 2000)}
+        story = described(error)
         _log.error("workflow %s, stage %s: %s: %s", id, ref, story["type"], story["message"])
         try:
             self._runs.read((id,))
