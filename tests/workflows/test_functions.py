@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Retry
 from holdfast.errors import (
+    ConfigurationError,
     HoldfastError,
     PermanentError,
     TaskError,
@@ -727,3 +728,58 @@ def test_the_traceback_of_what_a_task_raised_is_logged_without_secrets(
     assert text.startswith(f"workflow {run.id}, stage ask: attempt 1 has raised\nTraceback")
     assert "in reach_the_bank" in text
     assert "hunter2" not in text
+
+
+def numbers() -> Iterator[int]:
+    yield 1
+
+
+async def more_numbers() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "story"),
+    [
+        (lambda: task(numbers), "functions that return what is stored; .*numbers.* yields"),
+        (lambda: task(more_numbers), "functions that return what is stored; .*more_numbers.* yields"),
+        (lambda: task(fulfil), "@task is for functions, got <workflow 'fulfil'>"),
+        (lambda: task(guard=object())(print), "task 'print': guard must be the name of one"),
+        (lambda: workflow(numbers), "@workflow is for plain functions"),
+        (lambda: workflow(more_numbers), "@workflow is for plain functions"),
+    ],
+)
+def test_what_can_be_no_task_or_workflow_is_refused_where_it_is_written(wrong: Callable[[], Any], story: str) -> None:
+    with pytest.raises(ConfigurationError, match=story):
+        wrong()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "story"),
+    [
+        (lambda flows: flows.register(print), "not_a_task", "print.* is no task; decorate a function with @task"),
+        (lambda flows: flows.register(fulfil), "not_a_task", r"hold\.workflows\.add\(…\) makes a workflow known"),
+        (lambda flows: flows.add(charge), "not_a_workflow", r"hold\.workflows\.register\(…\) makes a task known"),
+        (lambda flows: flows.add("fulfil"), "not_a_workflow", "'fulfil' is no workflow; decorate a function"),
+        (
+            lambda flows: flows.register(charge, task(name="charge")(numbers_of)),
+            "duplicate_task",
+            r"two tasks 'charge', tests\.workflows\.test_functions:\d+ and tests\.workflows\.\w+:\d+; name one",
+        ),
+        (
+            lambda flows: flows.start(workflow(name="none")(lambda: numbers_of())),
+            "no_stages",
+            "workflow 'none' calls no task; a step is a function with @task",
+        ),
+    ],
+)
+def test_what_is_no_task_or_workflow_is_told_what_to_do_instead(
+    flows: Workflows, wrong: Callable[[Workflows], Any], code: str, story: str
+) -> None:
+    with pytest.raises(WorkflowDefinitionError, match=story) as caught:
+        wrong(flows)
+    assert caught.value.code == code
+
+
+def numbers_of() -> list[int]:
+    return [1]

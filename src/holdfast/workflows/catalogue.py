@@ -35,11 +35,14 @@ class Catalogue:
     def register(self, *functions: Any) -> None:
         """Make tasks known. Raises WorkflowDefinitionError for one that cannot be."""
         for function in functions:
+            if not isinstance(function, TaskFunction):
+                raise WorkflowDefinitionError("not_a_task", f"{function!r} is no task; {_instead(function)}")
             for one in (function, *function.checks):
-                if self.tasks.get(one.name) is one:
+                known = self.tasks.get(one.name)
+                if known is one:
                     continue
-                if one.name in self.tasks:
-                    story = f"there are two tasks {one.name!r}; name one of them"
+                if known is not None:
+                    story = f"there are two tasks {one.name!r}, {_place(known)} and {_place(one)}; name one of them"
                     raise WorkflowDefinitionError("duplicate_task", story)
                 self._guards.check(one)
                 self.tasks[one.name] = one
@@ -48,9 +51,13 @@ class Catalogue:
     def add(self, function: M, name: str | None = None) -> M:
         """Make a workflow known, and with it what its body names. Raises WorkflowDefinitionError for a name that
         another one has."""
+        if isinstance(function, TaskFunction) or not callable(function):
+            story = f"{function!r} is no workflow; {_instead(function)}"
+            raise WorkflowDefinitionError("not_a_workflow", story)
         name = name or str(getattr(function, "name", None) or getattr(function, "__name__", "workflow"))
-        if self.known.get(name, function) is not function:
-            raise WorkflowDefinitionError("duplicate_workflow", f"there are two workflows {name!r}; name one of them")
+        if (known := self.known.get(name, function)) is not function:
+            story = f"there are two workflows {name!r}, {_place(known)} and {_place(function)}; name one of them"
+            raise WorkflowDefinitionError("duplicate_workflow", story)
         if name in self.known:
             return function
         made: MakesWorkflow = function
@@ -82,3 +89,19 @@ class Catalogue:
         """
         found = self.maker(name)
         return found if isinstance(found, WorkflowFunction) else found(*args, **kwargs)
+
+
+def _instead(given: Any) -> str:
+    if isinstance(given, WorkflowFunction):
+        return "hold.workflows.add(…) makes a workflow known"
+    if isinstance(given, TaskFunction):
+        return "hold.workflows.register(…) makes a task known"
+    return "decorate a function with @task or @workflow"
+
+
+def _place(given: Any) -> str:
+    """Where it is written."""
+    function = getattr(given, "function", given)
+    code = getattr(function, "__code__", None)
+    where = getattr(function, "__module__", None) or type(function).__module__
+    return where if code is None else f"{where}:{code.co_firstlineno}"

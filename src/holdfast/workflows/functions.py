@@ -48,6 +48,12 @@ class TaskFunction(Generic[P, T]):
     ) -> None:
         if not callable(function):
             raise ConfigurationError(f"@task is for functions, got {function!r}; a name is given as @task(name=…)")
+        if isinstance(function, WorkflowFunction):
+            raise ConfigurationError(f"@task is for functions, got {function!r}; call it in another one as it is")
+        if _yields(function):
+            raise ConfigurationError(
+                f"@task is for functions that return what is stored; {function!r} yields: return a list"
+            )
         update_wrapper(self, function)
         self.function = function
         self.name: str = name or getattr(function, "__name__", "") or type(function).__name__
@@ -59,6 +65,8 @@ class TaskFunction(Generic[P, T]):
         if timeout is not None:
             check_seconds("task.timeout", timeout, "leave it out for no limit")
         self.timeout = timeout
+        if guard is not None and not isinstance(guard, str):
+            raise ConfigurationError(f"task {self.name!r}: guard must be the name of one, got {guard!r}")
         self.guard = guard
         self.is_async = inspect.iscoroutinefunction(function)
         self.verifies = False
@@ -100,6 +108,10 @@ class TaskFunction(Generic[P, T]):
 
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"
+
+
+def _yields(function: Any) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _retry(name: str, policy: Any) -> Retry | None:
@@ -184,7 +196,7 @@ class WorkflowFunction(Generic[P, T]):
         keep_waiting: bool = True,
         dead_letter: bool = True,
     ) -> None:
-        if inspect.iscoroutinefunction(function) or not callable(function):
+        if inspect.iscoroutinefunction(function) or _yields(function) or not callable(function):
             raise ConfigurationError(f"@workflow is for plain functions, which only name their tasks; got {function!r}")
         update_wrapper(self, function)
         self.function = function
@@ -271,7 +283,9 @@ class WorkflowFunction(Generic[P, T]):
 
     def _document(self, trace: Trace, returned: Any) -> dict[str, Any]:
         if not trace.stages:
-            raise WorkflowDefinitionError("no_stages", f"workflow {self.name!r} calls no task")
+            raise WorkflowDefinitionError(
+                "no_stages", f"workflow {self.name!r} calls no task; a step is a function with @task"
+            )
         check_graph({ref: stage.requires for ref, stage in trace.stages.items()})
         _check_loops(trace)
         result: Binding = bind(returned, trace.inputs)
