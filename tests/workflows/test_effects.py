@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -497,6 +497,20 @@ def test_a_body_that_looks_at_its_input_needs_an_example_to_be_described(flows: 
         flows.describe("branching")
     assert caught.value.code == "needs_input"
     assert flows.describe("branching", {"big": True}).effect is Effect.AT_LEAST_ONCE
+
+
+@pytest.mark.parametrize(
+    "look", [lambda order: order.get("big"), lambda order: order > 3, lambda order: order + 1, lambda order: [*order]]
+)
+def test_however_a_body_looks_at_its_input_it_is_told_which_one(flows: Workflows, look: Callable[[Any], Any]) -> None:
+    @workflow
+    def looking(order: Any) -> Any:
+        return fail_once(look(order))
+
+    with pytest.raises(
+        WorkflowDefinitionError, match=r"'looking' looks at its input \(it looks at 'order'\); give an ex"
+    ):
+        flows.describe(looking)
 
 
 def _only(step: Any) -> Any:

@@ -67,7 +67,13 @@ class Unknown:
         raise TypeError(f"it looks at {self._name!r}")
 
     __bool__ = __eq__ = __str__ = __format__ = __getitem__ = __iter__ = __len__ = __contains__ = _look
+    __lt__ = __le__ = __gt__ = __ge__ = __int__ = __float__ = __add__ = __radd__ = __sub__ = __mul__ = __mod__ = _look
     __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what Python asks of whatever is handed on
+            raise AttributeError(name)
+        self._look()
 
 
 def _kept(value: Any, *_: object) -> Any:
