@@ -250,3 +250,16 @@ def test_one_looks_for_all_whose_workflows_go_on_elsewhere(flows: Workflows, sto
     assert isinstance(flows.waiters.look(waiters[1], woken=True), float)
     assert asked.count("workflow") == 1
     flows.waiters.leave(waiters[1])
+
+
+def test_who_has_waited_in_vain_is_told_that_no_worker_can_take_a_step() -> None:
+    clock = ManualClock()
+    flows = Workflows(MemoryStore(clock), clock=clock)
+    run = flows.start(workflow(name="alone")(lambda: plain(1)))
+    waiter = Waiter(run.id, 2.0, lambda: None)
+    left = flows.waiters.look(waiter, woken=True)
+    assert isinstance(left, float)
+    clock.advance(2)
+    with pytest.raises(TimeoutError, match="it is RUNNING, and stage 'plain' waits in vain: no worker is there"):
+        flows.waiters.look(waiter, woken=False)
+    flows.waiters.leave(waiter)

@@ -14,6 +14,7 @@ from holdfast.store.port import Store, Subscription
 from holdfast.workflows.handle import WorkflowRun
 from holdfast.workflows.records import WORKFLOW, WorkflowRecord
 from holdfast.workflows.run import Run
+from holdfast.workflows.serving import stranded
 from holdfast.workflows.settling import ENDED, WAKE
 
 POLL_S: Final = 0.5
@@ -107,10 +108,15 @@ class Waiters:
                 return Ended(record, None)
             if left <= 0:
                 story = f"workflow {waiter.id} has not ended within {waiter.timeout:g} s; it is {record.status}"
-                raise TimeoutError(story)
+                raise TimeoutError(story + self._stranded(waiter))
         if leads:
             self._look_for_others(waiter, everything=is_late)
         return left
+
+    def _stranded(self, waiter: Waiter) -> str:
+        """Why it cannot have ended, to one who has waited in earnest."""
+        found = stranded(self._store, 1, waiter.id) if (waiter.timeout or 0) >= POLL_S else ()
+        return "".join(f", and stage {one.stage!r} waits in vain: {one.reason}" for one in found)
 
     def _leads(self, waiter: Waiter) -> bool:
         with self._lock:
