@@ -223,3 +223,13 @@ def test_a_scenario_that_goes_wrong_after_a_crash_is_told_with_its_error() -> No
     findings = crash_matrix(order).findings
     assert findings
     assert all("it noticed" in one.story for one in findings)
+
+
+def test_a_workflow_that_goes_on_while_a_worker_that_died_as_it_left_is_missed_comes_to_its_end() -> None:
+    @task
+    def wake(number: int) -> int:
+        return number
+
+    report = crash_matrix(workflow(name="naps")(lambda number: wake(number, after=sleep(1))), 7)
+    assert report.ok, report.table()
+    assert any("leave" in row.point.name for row in report.rows)

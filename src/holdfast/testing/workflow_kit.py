@@ -122,10 +122,13 @@ class WorkflowTestKit:
 
     def run_until_idle(self) -> None:
         """Do everything that is due now, and what follows from it, at no time."""
-        while self._turn():
-            pass
-        for process in self._crew:
-            self._do(process, process.worker.presence.leave)
+        crashes = -1
+        while crashes != self.crashes:  # who dies as it leaves is found out about some seconds later: more may be due
+            crashes = self.crashes
+            while self._turn():
+                pass
+            for process in [*self._crew]:
+                self._do(process, process.worker.presence.leave)
 
     def advance(self, seconds: float | timedelta) -> None:
         """Let time pass; whatever comes due on the way is done at its moment."""
