@@ -286,7 +286,7 @@ class SqliteDatabase:
 
 
 _ADVICE: Final = {
-    "locked": "another process keeps it busy",
+    "locked": "another process keeps it busy, or a transaction of this one that is still open",
     "connections are in use": "give the store more connections=, or fewer threads",
     "unable to open": "does the folder exist, and may this user write there?",
     "readonly": "this user may not write there",
