@@ -783,3 +783,8 @@ def test_what_is_no_task_or_workflow_is_told_what_to_do_instead(
 
 def numbers_of() -> list[int]:
     return [1]
+
+
+def test_a_part_that_no_stored_result_can_have_is_refused_where_it_is_taken(flows: Workflows) -> None:
+    with pytest.raises(TypeError, match=r"a part of <what 'charge' leaves> is named by .*, got slice\(0, 2, None\)"):
+        flows.start(workflow(name="sliced")(lambda order: pack(charge(order)[0:2])), {})  # type: ignore[index]

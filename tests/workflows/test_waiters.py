@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from holdfast.backends.memory import MemoryStore
 from holdfast.core.clock import SYSTEM_CLOCK
+from holdfast.errors import PolicyError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
 from holdfast.testing.clock import ManualClock
@@ -263,3 +265,18 @@ def test_who_has_waited_in_vain_is_told_that_no_worker_can_take_a_step() -> None
     with pytest.raises(TimeoutError, match="it is RUNNING, and stage 'plain' waits in vain: no worker is there"):
         flows.waiters.look(waiter, woken=False)
     flows.waiters.leave(waiter)
+
+
+@pytest.mark.parametrize("timeout", ["5", float("nan"), object()])
+def test_a_time_that_cannot_be_waited_for_is_refused(timeout: Any) -> None:
+    flows = Workflows(MemoryStore())
+    run = flows.start(workflow(name="alone")(lambda: plain(1)))
+    with pytest.raises(PolicyError, match=r"timeout must be seconds, or a timedelta, got .*; leave it out"):
+        run.result(timeout)
+
+
+def test_the_time_to_wait_may_be_a_timedelta() -> None:
+    flows = Workflows(MemoryStore())
+    run = flows.start(workflow(name="alone")(lambda: plain(1)))
+    with pytest.raises(TimeoutError, match="has not ended within 0 s"):
+        run.result(timedelta(0))

@@ -26,6 +26,10 @@ class Promise:
         self.path = path
 
     def __getitem__(self, key: str | int) -> Promise:
+        if not isinstance(key, str | int):
+            raise TypeError(
+                f"a part of {self!r} is named by a text or a whole number, got {key!r}; take more in a task"
+            )
         return Promise(self.ref, (*self.path, key))
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.machine.workflow import WorkflowStatus
@@ -27,7 +28,7 @@ class WorkflowRun:
     def status(self) -> WorkflowStatus:
         return WorkflowStatus(self.record.status)
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | timedelta | None = None) -> Any:
         """Wait for the end, and give what the workflow returned.
 
         Raises TimeoutError when it takes longer, TaskError when it did not succeed.

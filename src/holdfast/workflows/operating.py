@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from weakref import WeakSet
 
@@ -347,11 +347,11 @@ class Operating(Reading):
             for ref, one in zip(refs, found, strict=True)
         }
 
-    def wait(self, id: str, timeout: float | None = None) -> WorkflowRecord:
+    def wait(self, id: str, timeout: float | timedelta | None = None) -> WorkflowRecord:
         """The workflow once it has ended. Raises TimeoutError."""
         return self.waiters.wait(id, timeout).record
 
-    def returned(self, id: str, timeout: float | None = None) -> Any:
+    def returned(self, id: str, timeout: float | timedelta | None = None) -> Any:
         """What it has returned, once it has ended. Raises TimeoutError when it takes longer, TaskError when it did not
         succeed."""
         return self.answer_of(self.waiters.wait(id, timeout))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec
 
@@ -35,7 +36,7 @@ class AsyncWorkflowRun(Hopping[WorkflowRun]):
     async def status(self) -> WorkflowStatus:
         return WorkflowStatus((await self.record()).status)
 
-    async def result(self, timeout: float | None = None) -> Any:
+    async def result(self, timeout: float | timedelta | None = None) -> Any:
         """Wait for the end, and give what the workflow returned. To stop waiting does nothing to the workflow.
 
         Raises TimeoutError when it takes longer, TaskError when it did not succeed.
@@ -106,16 +107,16 @@ class AsyncWorkflows(Hopping[Workflows]):
         runs = await asyncio.to_thread(self.sync.start_many, workflow, inputs, idempotency_keys=idempotency_keys)
         return [AsyncWorkflowRun(self, run) for run in runs]
 
-    async def wait(self, id: str, timeout: float | None = None) -> WorkflowRecord:
+    async def wait(self, id: str, timeout: float | timedelta | None = None) -> WorkflowRecord:
         """The workflow once it has ended. Raises TimeoutError."""
         return (await self._ended(id, timeout)).record
 
-    async def returned(self, id: str, timeout: float | None = None) -> Any:
+    async def returned(self, id: str, timeout: float | timedelta | None = None) -> Any:
         """What it has returned, once it has ended. Raises TimeoutError when it takes longer, TaskError when it did not
         succeed."""
         return await asyncio.to_thread(self.sync.answer_of, await self._ended(id, timeout))
 
-    async def _ended(self, id: str, timeout: float | None) -> Ended:
+    async def _ended(self, id: str, timeout: float | timedelta | None) -> Ended:
         loop, news, woken = asyncio.get_running_loop(), asyncio.Event(), True
 
         def wake() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from itertools import islice
-from typing import Final, NamedTuple
+from math import isnan
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from holdfast.core.clock import Clock
+from holdfast.errors import PolicyError
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.port import Store, Subscription
 from holdfast.workflows.handle import WorkflowRun
@@ -39,13 +42,21 @@ class Waiter:
 
     __slots__ = ("began", "ended", "has_left", "id", "is_due", "is_new", "looked", "timeout", "wake")
 
-    def __init__(self, id: str, timeout: float | None, wake: Callable[[], object]) -> None:
+    def __init__(self, id: str, timeout: float | timedelta | None, wake: Callable[[], object]) -> None:
         self.id = id
-        self.timeout = timeout
+        self.timeout = _seconds(timeout)
         self.wake = wake
         self.ended: Ended | None = None
         self.began = self.looked = 0.0
         self.is_new, self.is_due, self.has_left = True, False, False
+
+
+def _seconds(timeout: Any) -> float | None:
+    if isinstance(timeout, timedelta):
+        return timeout.total_seconds()
+    if timeout is None or (isinstance(timeout, int | float) and not isnan(timeout)):
+        return timeout
+    raise PolicyError(f"timeout must be seconds, or a timedelta, got {timeout!r}; leave it out to wait for ever")
 
 
 class Waiters:
@@ -76,7 +87,7 @@ class Waiters:
             for run in runs:
                 self._expected[run.id] = run
 
-    def wait(self, id: str, timeout: float | None) -> Ended:
+    def wait(self, id: str, timeout: float | timedelta | None) -> Ended:
         """Raises TimeoutError, and WorkflowNotFoundError."""
         news, woken = threading.Event(), True
         waiter = Waiter(id, timeout, news.set)
