@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from weakref import WeakSet
 
 from holdfast.backends.open import open_store
@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # whoever names `Holdfast` has not opened one; guards and let
     from holdfast.outbox.works import Works
     from holdfast.workflows.workflows import Workflows
 
+_NO_OUTBOX: Final = "the outbox needs SQLAlchemy; run: pip install 'holdfast[sql]'"
 F = TypeVar("F", bound=Callable[..., Any])
 P = TypeVar("P", bound="EndpointPool | ProxyRotator")
 
@@ -224,7 +225,7 @@ class Holdfast:
         try:
             from holdfast.outbox.works import Works
         except ModuleNotFoundError as error:
-            raise MissingExtra("the outbox needs SQLAlchemy; run: pip install 'holdfast[sql]'") from error
+            raise MissingExtra(_NO_OUTBOX) from error
         return Works(
             self.store, hub=self.telemetry, clock=self._given_clock, audit_key=self._audit_key, source=self._source,
             webhook_reach=self._webhook_reach, told=self._wake_workers,
@@ -333,11 +334,17 @@ class Holdfast:
         workflows when it has registered a task, also while it works: one that can make no call must not take what
         others can do. `queues` are for both, `options` (those of `SagaRunner`) for the outbox. `application`
         ("shop.app:hold") is where other processes find this program, for tasks that run in processes of their own.
-        Raises PolicyError where no queue is named.
+        Raises PolicyError where no queue is named, and TypeError for an option that there is not.
         """
         from holdfast.outbox.joint import JointWorker, Part
 
         check_queues("worker.queues", queues)
+        if options:
+            try:
+                from holdfast.outbox.runner import check_options
+            except ModuleNotFoundError as error:
+                raise MissingExtra(_NO_OUTBOX) from error
+            check_options("hold.worker", options)
         if policy is None and self._settings is not None:
             policy = self._settings.worker
 

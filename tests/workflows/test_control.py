@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidStateTransitionError, StageNotFoundError, TaskError, WorkflowNotFoundError
+from holdfast.errors import (
+    InvalidStateTransitionError,
+    PolicyError,
+    StageNotFoundError,
+    TaskError,
+    WorkflowNotFoundError,
+)
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json
 from holdfast.store.port import Store
@@ -542,3 +548,23 @@ def test_who_hears_late_that_a_workflow_had_ended_leaves_the_tasks_of_its_restar
     flows.restart(run.id, "looks")
     worker.run_once()
     assert (run.status, cut) == (S.SUCCEEDED, [False, False])
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda flows, id: flows.pause(id, by=7),
+        lambda flows, id: flows.resume(id, by=7),
+        lambda flows, id: flows.cancel(id, by=7),
+        lambda flows, id: flows.restart(id, "a", by=7),
+    ],
+)
+def test_who_acts_is_a_text(flows: Workflows, act: Callable[[Workflows, str], Any]) -> None:
+    run = flows.start(workflow(name="acted on")(lambda: sleep(60, ref="a")))
+    with pytest.raises(PolicyError, match="by must be a text, got 7"):
+        act(flows, run.id)
+
+
+def test_workflows_are_pruned_before_a_time(flows: Workflows) -> None:
+    with pytest.raises(PolicyError, match="prune takes the time before which they ended, a datetime, got 30"):
+        flows.prune(30)  # type: ignore[arg-type]

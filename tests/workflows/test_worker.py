@@ -70,6 +70,19 @@ def test_a_worker_for_everything_is_refused_at_once_where_no_queue_is_named(queu
         hold.worker(queues=queues)
 
 
+def test_versions_that_are_one_text_are_refused(flows: Workflows) -> None:
+    with pytest.raises(PolicyError, match=r"versions must be a list of texts, got '2026\.11'; use \['2026\.11'\]"):
+        flows.worker(versions="2026.11")
+
+
+@pytest.mark.parametrize("wrong", ["queus", "threads"])
+def test_a_worker_for_everything_refuses_an_option_that_nothing_takes(wrong: str) -> None:
+    with Holdfast("memory://", background=False) as hold:
+        with pytest.raises(TypeError, match=rf"hold\.worker got '{wrong}', .* hold\.workflows\.worker"):
+            hold.worker(**{wrong: 4})
+        hold.worker(batch_size=4)
+
+
 def test_a_worker_can_be_started_stopped_and_started_again(flows: Workflows, store: Store) -> None:
     worker = flows.worker()
     for _ in range(3):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -222,6 +222,15 @@ class SagaRunner:
 
 def _needed(entries: Sequence[OutboxEntry]) -> set[UUID]:
     return {entry.depends_on for entry in entries if entry.depends_on is not None}
+
+
+def check_options(of: str, options: Iterable[str]) -> None:
+    """Raises TypeError for one that no runner has: whoever is given some may have no use for them yet."""
+    known = [name for name, one in signature(SagaRunner).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            story = f"{of} got {name!r}, which neither it nor a SagaRunner takes; a SagaRunner takes {', '.join(known)}"
+            raise TypeError(f"{story}. What workflows take is given to hold.workflows.worker(…)")
 
 
 def _check_parts(registry: Any, outbox: Any, audit: Any, backoff: Any, hook: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakSet
 
 from holdfast.core.clock import Clock
-from holdfast.errors import ConcurrencyError, Conflict, DeadLetterError, TaskError
+from holdfast.errors import ConcurrencyError, Conflict, DeadLetterError, PolicyError, TaskError
 from holdfast.machine.run import Advance, Missing
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import clean_text, from_json, micros, to_json
@@ -97,7 +97,7 @@ class Operating(Reading):
         def act(run: Run, step: Advance) -> list[Change] | None:
             if run.state.status.is_complete:
                 return None
-            step.cancel(clean_text(reason), clean_text(by))
+            step.cancel(words("reason", reason), words("by", by))
             return end_all(self._store, run, step, ())
 
         self.change(id, act)
@@ -115,7 +115,7 @@ class Operating(Reading):
 
         Raises WorkflowNotFoundError, and InvalidStateTransitionError for one that has ended, or not begun.
         """
-        self.change(id, lambda run, step: self._resumed(run, step, clean_text(by), clean_text(reason)))
+        self.change(id, lambda run, step: self._resumed(run, step, words("by", by), words("reason", reason)))
         return WorkflowRun(self, id)
 
     def _resumed(self, run: Run, step: Advance, by: str, reason: str = "") -> list[Change] | None:
@@ -183,7 +183,7 @@ class Operating(Reading):
         return self._control(id, control.jump, ref=ref, target=target, context=given, outputs={}, by=by)
 
     def _control(self, id: str, act: Callable[..., list[Change] | None], **facts: Any) -> WorkflowRun:
-        facts |= {name: clean_text(facts[name]) for name in ("by", "reason") if name in facts}
+        facts |= {name: words(name, facts[name]) for name in ("by", "reason") if name in facts}
         self.change(id, lambda run, step: act(self._store, run, step, **facts))
         return WorkflowRun(self, id)
 
@@ -193,6 +193,8 @@ class Operating(Reading):
         Those stay that have dead letters, finalizers that were not done, or a parent that is under way, and those that
         have failed for as long as their parent is there.
         """
+        if not isinstance(before, datetime):
+            raise PolicyError(f"prune takes the time before which they ended, a datetime, got {before!r}")
         return prune(self._store, micros(before), limit=limit, dry_run=dry_run)
 
     def signal(
@@ -372,3 +374,10 @@ class Operating(Reading):
                 worker.cut(record.id, f"its workflow is {record.status}")
         else:
             self.waiters.forget(record.id)
+
+
+def words(field: str, text: Any) -> str:
+    """What somebody has said, as every store can hold it. Raises PolicyError for what is no text."""
+    if not isinstance(text, str):
+        raise PolicyError(f"{field} must be a text, got {text!r}")
+    return clean_text(text)

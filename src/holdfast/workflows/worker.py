@@ -12,7 +12,7 @@ from typing import Any, Final
 from holdfast.core.check import check_queues
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.working import Working
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, PolicyError
 from holdfast.store.port import Store, Subscription
 from holdfast.workflows.beginning import First, Wanted
 from holdfast.workflows.children import SubWorkflow
@@ -86,6 +86,8 @@ class WorkflowWorker(Working):
         crew: Crew | None = None,
     ) -> None:
         check_queues("WorkflowWorker.queues", queues)
+        if isinstance(versions, str):  # one version for each letter
+            raise PolicyError(f"WorkflowWorker.versions must be a list of texts, got {versions!r}; use [{versions!r}]")
         self._store = store
         self._clock = clock
         self._beat_s = beat_s

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import TaskError, WorkflowDefinitionError
-from holdfast.store.codec import clean_text, from_json, to_json
+from holdfast.store.codec import from_json, to_json
 from holdfast.store.port import Change, Store
 from holdfast.telemetry.hub import Hub, default_hub
 from holdfast.workflows.beginning import First, Wanted
@@ -30,7 +30,7 @@ from holdfast.workflows.handle import WorkflowRun
 from holdfast.workflows.lines import line_of
 from holdfast.workflows.messages import RunFinalizers, StartWaitingWorkflows
 from holdfast.workflows.model import Workflow
-from holdfast.workflows.operating import Operating
+from holdfast.workflows.operating import Operating, words
 from holdfast.workflows.own_tasks import BUILT_IN
 from holdfast.workflows.parking import Parking
 from holdfast.workflows.rates import Rates
@@ -233,7 +233,7 @@ class Workflows(Operating):
             made = self._wanting.wanted(workflow, (), {}, idempotency_key)
             wanted = replace(made, inputs=to_json({**inputs, **workflow.context}))
         done = self._all(STAGE, workflow_id)
-        said = {"by": clean_text(by), "reason": clean_text(reason)}
+        said = {"by": words("by", by), "reason": words("reason", reason)}
         return WorkflowRun(self, fork(self._store, self._blueprints, origin, done, wanted, from_stage, **said))
 
     def describe(
