@@ -119,6 +119,41 @@ def test_an_answer_that_cannot_be_stored_undoes_the_writes_behind_it(ledger: Hol
     assert (run.status, booked(ledger)) == (S.TERMINAL, [])
 
 
+@pytest.mark.parametrize("end", ["commit", "rollback", "close"])
+def test_a_body_that_ends_its_session_by_itself_fails_and_is_not_run_again(
+    ledger: Holdfast, crew: WorkflowWorker, clock: ManualClock, end: str
+) -> None:
+    tries: list[int] = []
+
+    @task(effect="transactional", retry=Retry(attempts=3, base=1))
+    def hasty() -> None:
+        tries.append(1)
+        current_session().execute(BOOKED.insert().values(id=len(tries), key="k"))
+        getattr(current_session(), end)()
+
+    run = ledger.workflows.start(_only(hasty))
+    crew.run_once()
+    clock.advance(60)
+    crew.run_once()
+    assert (run.status, len(tries)) == (S.TERMINAL, 1)
+    assert "'hasty' has committed, rolled back or closed its session" in str(run.record.reason)
+
+
+def test_a_body_may_undo_a_part_of_its_writes(ledger: Holdfast, crew: WorkflowWorker) -> None:
+    @task(effect="transactional")
+    def careful() -> str:
+        session = current_session()
+        session.execute(BOOKED.insert().values(id=1, key="kept"))
+        with session.begin_nested() as part:
+            session.execute(BOOKED.insert().values(id=2, key="undone"))
+            part.rollback()
+        return "done"
+
+    run = ledger.workflows.start(_only(careful))
+    crew.run_once()
+    assert (run.result(0), booked(ledger)) == ("done", ["kept"])
+
+
 # On SQLite nobody else can write while the body runs, so nothing can be lost or cancelled then.
 on_a_server = pytest.mark.parametrize("hold", ["postgres"], indirect=True)
 

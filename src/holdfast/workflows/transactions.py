@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.errors import ConfigurationError, TaskError, TransientError
+from holdfast.errors import ConfigurationError, PermanentError, TaskError, TransientError
 from holdfast.workflows.preparing import Prepared, Settles
 
 if TYPE_CHECKING:  # whoever has no transactional task does without SQLAlchemy
@@ -69,6 +69,11 @@ class Transactions:
                 _session.reset(token)
             if hasattr(type(value), "__await__"):
                 raise TaskError(f"task {call.task.name!r} is transactional and gave an awaitable; make it a function")
+            if not session.in_transaction():  # not to be tried again: what it wrote may be there
+                raise PermanentError(
+                    f"task {call.task.name!r} has committed, rolled back or closed its session, which commits with its "
+                    "step; for a part of it use a savepoint: with current_session().begin_nested()"
+                )
             session.flush()
             return value, self._settle(session, call.answered(value))
 
