@@ -344,6 +344,25 @@ def test_a_task_can_ask_for_a_workflow_by_its_name(flows: Workflows, worker: Wor
     assert run.result(0) == "shipped 3"
 
 
+@pytest.mark.parametrize("wrong", [lambda: SubWorkflow(pay, [1]), lambda: SubWorkflow("pay", "monday")])  # type: ignore[arg-type]
+def test_a_sub_workflow_is_asked_for_by_its_name_with_a_list_of_arguments(
+    flows: Workflows, worker: WorkflowWorker, wrong: Callable[[], SubWorkflow]
+) -> None:
+    @task
+    def choose() -> Any:
+        return wrong()
+
+    @workflow
+    def outer() -> Any:
+        return choose()
+
+    flows.add(pay)
+    run = flows.start(outer)
+    worker.run_once()
+    assert run.status is S.TERMINAL
+    assert str(run.record.reason).startswith("SubWorkflow takes the name that a workflow is known by, and a list")
+
+
 def test_a_workflow_that_nobody_knows_fails_the_task_with_what_there_is(
     flows: Workflows, worker: WorkflowWorker
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import WorkflowDefinitionError
+from holdfast.errors import PolicyError, WorkflowDefinitionError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
 from holdfast.testing.clock import ManualClock
@@ -231,3 +231,16 @@ def test_a_name_that_is_taken_adds_nothing(store: Store, clock: ManualClock) -> 
     with pytest.raises(WorkflowDefinitionError, match="two workflows 'greeting'"):
         flows.add(parting, "greeting")
     assert "bye" not in flows.tasks
+
+
+def test_a_version_of_code_is_a_text(store: Store, flows: Workflows) -> None:
+    with pytest.raises(PolicyError, match="code_version must be a text, got 2"):
+        Workflows(store, code_version=2)  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match="workflow 'greeting': version must be a text, got 2"):
+        workflow(name="greeting", version=2)(greeting.function)  # type: ignore[call-overload]
+    run = flows.start(greeting, "ann")
+    worker = flows.worker()
+    worker.run_once()
+    worker.close()
+    with pytest.raises(PolicyError, match="code_version must be a text, got 2"):
+        flows.restart(run.id, "hello", code_version=2)  # type: ignore[arg-type]

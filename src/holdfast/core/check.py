@@ -37,6 +37,12 @@ def check_wait(field: str, value: object, fix: str) -> None:
         raise PolicyError(f"{field} must be at most {LONGEST_S:g} seconds, which is thirty years, got {value:g}; {fix}")
 
 
+def check_text(field: str, value: object) -> None:
+    """Refuses anything but a text. Raises PolicyError."""
+    if not isinstance(value, str):
+        raise PolicyError(f"{field} must be a text, got {value!r}")
+
+
 def check_queues(field: str, queues: Any) -> None:
     """Refuses what names no queue, and a text, which would be one queue for each letter. Raises PolicyError."""
     if isinstance(queues, str) or not queues:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.core.check import check_text
 from holdfast.errors import InvalidStateTransitionError, StageNotFoundError, TaskError
 from holdfast.machine import by_hand, gates, instances
 from holdfast.machine import restart as machine
@@ -156,6 +157,7 @@ def _check_cancelled(run: Run) -> None:
 def _note_code(run: Run, code: str | None) -> None:
     """What begins from now on is for workers with that code."""
     if code is not None:
+        check_text("code_version", code)
         run.about = to_json({**from_json(run.about), "code_version": code})
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial, update_wrapper
 from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
 
-from holdfast.core.check import check_seconds
+from holdfast.core.check import check_seconds, check_text
 from holdfast.errors import ConfigurationError, WorkflowDefinitionError
 from holdfast.machine.graph import check_graph
 from holdfast.machine.retry import Retry
@@ -201,6 +201,7 @@ class WorkflowFunction(Generic[P, T]):
         update_wrapper(self, function)
         self.function = function
         self.name: str = name or str(getattr(function, "__name__", "workflow"))
+        check_text(f"workflow {self.name!r}: version", version)
         self.version = version
         check_limit(f"workflow {self.name!r}: limit", limit)
         if limit is None and not (pipeline is None and keep_waiting):

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from weakref import WeakSet
 
+from holdfast.core.check import check_text
 from holdfast.core.clock import Clock
 from holdfast.errors import ConcurrencyError, Conflict, DeadLetterError, PolicyError, TaskError
 from holdfast.machine.run import Advance, Missing
@@ -378,6 +379,5 @@ class Operating(Reading):
 
 def words(field: str, text: Any) -> str:
     """What somebody has said, as every store can hold it. Raises PolicyError for what is no text."""
-    if not isinstance(text, str):
-        raise PolicyError(f"{field} must be a text, got {text!r}")
+    check_text(field, text)
     return clean_text(text)

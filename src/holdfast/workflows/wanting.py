@@ -73,6 +73,11 @@ class Wanting:
 
     def of_child(self, request: SubWorkflow) -> Wanted:
         """A workflow that a stage asks for. Raises WorkflowDefinitionError."""
+        name: Any = request.name
+        args: Any = request.args
+        if not isinstance(name, str) or isinstance(args, str):
+            story = "SubWorkflow takes the name that a workflow is known by, and a list of arguments"
+            raise WorkflowDefinitionError("bad_input", f"{story}; got {name!r} and {args!r}")
         wanted = self.wanted(request.name, request.args, request.kwargs)
         if wanted.is_late(self._store.now()):
             raise WorkflowDefinitionError("too_late", f"workflow {request.name!r} had to begin by {wanted.expires}")

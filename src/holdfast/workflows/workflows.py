@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.core.check import check_text
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import TaskError, WorkflowDefinitionError
 from holdfast.store.codec import from_json, to_json
@@ -88,6 +89,8 @@ class Workflows(Operating):
         reporter = Reporter(default_hub() if telemetry is None else telemetry)
         super().__init__(store, Blueprints(store), clock, Configs.of(config), reporter, ending)
         self._hub = telemetry
+        if code_version is not None:
+            check_text("code_version", code_version)
         self.code_version = code_version
         self._parking = Parking(store, self._wake_workers)
         if telemetry is not None:
