@@ -250,6 +250,8 @@ def test_a_loop_bears_a_crash_at_every_durable_point() -> None:
     [
         (lambda n: while_loop("value >", less, n), "bad_expression"),
         (lambda n: while_loop("less(value)", less, n), "bad_expression"),
+        (lambda n: while_loop("valeu > 0", less, n), "bad_expression"),
+        (lambda n: repeat_until(less, "value == 0 or rounds > 3", n), "bad_expression"),
         (lambda n: while_loop(7, less, n), "bad_arguments"),  # type: ignore[arg-type]  # what is tested
         (lambda n: while_loop("value > 0", lambda value: value, n), "no_stages"),
         (lambda n: [while_loop("value > 0", less, n, ref="one"), less(n, ref="one")], "duplicate_ref"),

@@ -182,6 +182,13 @@ def test_a_stage_may_be_told_never_to_jump() -> None:
     workflow(stage("a", max_jumps=0))
 
 
+@pytest.mark.parametrize("queue", ["", 7, None])
+def test_a_queue_that_cannot_be_named_is_refused(queue: Any) -> None:
+    with pytest.raises(WorkflowDefinitionError, match=f"queue must be a text, got {queue!r}") as caught:
+        Workflow.create("shop", "fulfil", [stage("a")], queue=queue)
+    assert caught.value.code == "bad_queue"
+
+
 @pytest.mark.parametrize("priority", [2, -2, 0.5, True, "1"])
 def test_a_priority_that_no_worker_asks_for_is_refused(priority: Any) -> None:
     with pytest.raises(WorkflowDefinitionError, match=f"priority must be 1, 0 or -1, got {priority!r}") as caught:

@@ -70,6 +70,12 @@ class Expression:
         _check(root, source, 0)
         return cls(source, root)
 
+    @property
+    def names(self) -> set[str]:
+        """What it asks for."""
+        asked = {node.id for node in ast.walk(self.root) if isinstance(node, ast.Name)}
+        return asked - set(_LITERALS)
+
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         """Its value. Raises PermanentError for two values that have no order, such as a text and a number."""
         return _Evaluation(self.text, names).value(self.root)

@@ -26,6 +26,8 @@ Holds = str | Callable[[T], Any]
 """A condition: a text about `value` and `round`, or a task of the value."""
 ROUNDS: Final = 10
 _GIVEN, _OVER, _VALUE = "loop_given", "loop_over", "value"
+_NAMES: Final = frozenset({_VALUE, "round"})
+"""What a condition may ask for."""
 
 
 def while_loop(
@@ -69,7 +71,9 @@ def _loop(kind: str, condition: Any, body: Any, value: Any, most: int, ref: str 
         story = f"{kind}.max_rounds must be a whole number of at least 1, got {most!r}; use {ROUNDS}"
         raise WorkflowDefinitionError("bad_arguments", story)
     if isinstance(condition, str):
-        Expression.parse(condition)
+        for name in sorted(Expression.parse(condition).names - _NAMES):  # else it would be None, and the loop over
+            story = f"{kind}: the condition {condition!r} asks for {name!r}; there are {' and '.join(sorted(_NAMES))}"
+            raise WorkflowDefinitionError("bad_expression", story)
     elif not callable(condition):
         raise WorkflowDefinitionError("bad_arguments", f"{kind}: a condition is a text or a task, got {condition!r}")
     trace = current_trace()

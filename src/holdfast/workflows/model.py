@@ -120,6 +120,10 @@ class Workflow:
         if isinstance(priority, bool) or priority not in (1, 0, -1):
             story = f"{self.label}: priority must be 1, 0 or -1, got {priority!r}; 1 is taken first"
             raise WorkflowDefinitionError("bad_priority", story)
+        queue: Any = self.queue
+        if not isinstance(queue, str) or not queue:
+            story = f"{self.label}: queue must be a text, got {queue!r}; leave it out for the queue 'default'"
+            raise WorkflowDefinitionError("bad_queue", story)
         check_workflow(self.stages, tasks, stage_types)
 
     def stage(self, ref_id: str) -> StageExecution:
