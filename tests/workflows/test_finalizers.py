@@ -106,6 +106,43 @@ def test_a_finalizer_is_found_among_very_many_of_its_stage(
     assert removed == ["/tmp/a"]
 
 
+def test_a_finalizer_may_have_an_argument_that_is_called_name(flows: Workflows, worker: WorkflowWorker) -> None:
+    dropped: list[str] = []
+
+    @flows.finalizers.add
+    def drop(name: str) -> None:
+        dropped.append(name)
+
+    @task
+    def lock() -> None:
+        here = current_task()
+        assert here is not None
+        here.finalize("drop", name="lock-7")
+
+    run = flows.start(workflow(name="locking")(lambda: lock()))
+    worker.run_once()
+    assert (run.status, dropped) == (S.SUCCEEDED, ["lock-7"])
+
+
+def test_a_finalizer_that_cannot_say_why_it_failed_has_failed(flows: Workflows, worker: WorkflowWorker) -> None:
+    class Speechless(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    @flows.finalizers.add
+    def drop() -> None:
+        raise Speechless
+
+    @task
+    def lock() -> None:
+        ask("drop")
+
+    run = flows.start(workflow(name="locking")(lambda: lock()))
+    worker.run_once()
+    (row,) = flows.finalizers.find(run.id)
+    assert row.last_error == "Speechless: it cannot say what it is"
+
+
 @pytest.mark.parametrize("ends", ["fails", "is cancelled", "begins anew"])
 def test_it_runs_however_the_stage_ends(
     flows: Workflows, worker: WorkflowWorker, removed: list[str], ends: str

@@ -52,7 +52,7 @@ class TaskContext:
     def stage_id(self) -> str:
         return f"{self.workflow_id}.{self.ref}"
 
-    def finalize(self, name: str, **args: Any) -> None:
+    def finalize(self, name: str, /, **args: Any) -> None:
         """Have the finalizer of that name called with these arguments once this stage is over. Stored when it returns.
 
         Raises ConfigurationError for a name that nothing is bound to, and outside of an engine.
