@@ -22,6 +22,7 @@ from holdfast.workflows.handle import WorkflowRun
 from holdfast.workflows.records import WorkflowRecord
 from holdfast.workflows.settling import WAKE
 from holdfast.workflows.waiters import FRESH_S, Ended, Waiter, Waiters
+from holdfast.workflows.waiting import wait_signal
 from holdfast.workflows.workflows import Workflows
 from tests.workflows.gates import PATIENCE_S
 
@@ -280,3 +281,33 @@ def test_the_time_to_wait_may_be_a_timedelta() -> None:
     run = flows.start(workflow(name="alone")(lambda: plain(1)))
     with pytest.raises(TimeoutError, match="has not ended within 0 s"):
         run.result(timedelta(0))
+
+
+@pytest.mark.parametrize("end", ["cancel", "signal"])
+def test_the_end_that_this_process_brings_about_is_no_secret_to_who_asks_after_it(end: str) -> None:
+    flows = Workflows(MemoryStore())
+    run = flows.start(workflow(name="asking")(lambda: wait_signal("word")))
+    worker = flows.worker()
+    worker.run_once()  # the worker knows it now, and will hear of its end when it writes next
+    if end == "cancel":
+        flows.cancel(run.id)
+    else:
+        flows.signal(run.id, "word", 7)
+    for _ in range(2):
+        waiter = Waiter(run.id, PATIENCE_S, lambda: None)
+        assert isinstance(flows.waiters.look(waiter, woken=True), Ended)
+        flows.waiters.leave(waiter)
+    worker.close()
+
+
+def test_the_end_that_another_process_brings_about_is_no_secret_while_this_one_has_nothing_to_do() -> None:
+    store = MemoryStore()
+    flows, other = Workflows(store), Workflows(store)
+    run = flows.start(workflow(name="asking")(lambda: wait_signal("word")))
+    worker = flows.worker()
+    worker.run_once()
+    other.cancel(run.id)
+    waiter = Waiter(run.id, PATIENCE_S, lambda: None)
+    assert isinstance(flows.waiters.look(waiter, woken=True), Ended)
+    flows.waiters.leave(waiter)
+    worker.close()

@@ -95,7 +95,7 @@ class Settling:
         self._waiting: deque[Settles] = deque()
         self._new: deque[Beginning] = deque()
         self._later: list[Settles] = []
-        self._changed: deque[str] = deque()
+        self._changed: set[str] = set()
         self._over: list[Run] = []
         self.untold: set[str] = set()
         """The workflows that have ended, of which `told` has yet to hear."""
@@ -129,7 +129,11 @@ class Settling:
 
     def heard(self, workflow: str) -> None:
         """Somebody else in this process has changed a workflow: it is read before it is written again."""
-        self._changed.append(workflow)
+        self._changed.add(workflow)
+
+    def is_stale(self, workflow: str) -> bool:
+        """Whether what is here of it is older than what was heard: it may even have ended."""
+        return workflow in self._changed
 
     def __len__(self) -> int:
         """How many settlements wait."""
@@ -170,8 +174,9 @@ class Settling:
                     self._told(run)
 
     def _write_all(self) -> None:
-        while self._changed:
-            self._runs.forget((self._changed.popleft(),))
+        for changed in [*self._changed]:  # a copy, as others add to it
+            self._runs.forget((changed,))
+            self._changed.discard(changed)
         batch: list[Settles] = []
         while self._waiting:
             batch.append(self._waiting.popleft())

@@ -258,7 +258,9 @@ class Shift:
 
     def has(self, workflow: str) -> bool:
         """Whether it goes on here, as far as we know."""
-        return (not self.is_over and self._runs.get(workflow) is not None) or workflow in self._settling.untold
+        settling = self._settling
+        is_here = not self.is_over and self.at_hand.busy and self._runs.get(workflow) is not None
+        return bool(is_here and not settling.is_stale(workflow)) or workflow in settling.untold
 
     def drain(self) -> None:
         """Give back what has not begun, wait for what has, and leave."""
