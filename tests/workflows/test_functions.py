@@ -788,3 +788,21 @@ def numbers_of() -> list[int]:
 def test_a_part_that_no_stored_result_can_have_is_refused_where_it_is_taken(flows: Workflows) -> None:
     with pytest.raises(TypeError, match=r"a part of <what 'charge' leaves> is named by .*, got slice\(0, 2, None\)"):
         flows.start(workflow(name="sliced")(lambda order: pack(charge(order)[0:2])), {})  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        (lambda paid: ship(paid, b"box", paid), r"ship: args\[1\] is a bytes"),
+        (lambda paid: ship(paid, box={"in": [b"box"]}, receipt={}), r"ship: box\.in\[0\] is a bytes"),
+        (lambda paid: ship(paid, [paid, {"in": b"box"}], {}), r"ship: args\[1\]\[1\]\.in is a bytes"),
+        (lambda paid: ship({7: paid}, "box", {}), r"ship: args\[0\] has the key 7; keys of stored data are texts"),
+        (lambda paid: [paid, {"box": b"box"}], r"result\[1\]\.box is a bytes"),
+        (lambda paid: b"box", "result is a bytes"),
+    ],
+)
+def test_what_a_body_hands_on_and_is_not_json_is_named_by_its_place(
+    flows: Workflows, body: Callable[[Any], Any], place: str
+) -> None:
+    with pytest.raises(TypeError, match=f"^{place}"):
+        flows.start(workflow(name="odd")(lambda order: body(charge(order))), {"id": 1})

@@ -100,8 +100,9 @@ def tracked(value: Any) -> Any:
     return value if kind is None else kind(value)
 
 
-def bind(value: Any, inputs: Mapping[int, str]) -> Binding:
-    """The binding of an argument. `inputs` are the workflow's own arguments by identity, as `tracked` gave them.
+def bind(value: Any, inputs: Mapping[int, str], path: str) -> Binding:
+    """The binding of an argument. `inputs` are the workflow's own arguments by identity, as `tracked` gave them; `path`
+    is what an error calls it.
 
     A timedelta becomes seconds. Raises TypeError or ValueError, naming the place, for what is not JSON.
     Tuples, not lists: Python's search for cycles passes over those that hold texts.
@@ -115,10 +116,13 @@ def bind(value: Any, inputs: Mapping[int, str]) -> Binding:
     if isinstance(value, timedelta):
         return ("is", value.total_seconds())
     if isinstance(value, list | tuple) and _is_composed(value, inputs):
-        return ("list", tuple([bind(item, inputs) for item in value]))
+        return ("list", tuple([bind(item, inputs, f"{path}[{at}]") for at, item in enumerate(value)]))
     if isinstance(value, dict) and _is_composed(value.values(), inputs):
-        return ("dict", {str(key): bind(item, inputs) for key, item in value.items()})
-    return ("is", plain(value))
+        odd = [key for key in value if not isinstance(key, str)]
+        if odd:
+            raise TypeError(f"{path} has the key {odd[0]!r}; keys of stored data are texts")
+        return ("dict", {str(key): bind(item, inputs, f"{path}.{key}") for key, item in value.items()})
+    return ("is", plain(value, path))
 
 
 def sources(binding: Binding) -> Iterator[str]:

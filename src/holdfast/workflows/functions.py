@@ -289,7 +289,7 @@ class WorkflowFunction(Generic[P, T]):
             )
         check_graph({ref: stage.requires for ref, stage in trace.stages.items()})
         _check_loops(trace)
-        result: Binding = bind(returned, trace.inputs)
+        result: Binding = bind(returned, trace.inputs, "result")
         called = {one.task: None for one in trace.stages.values()}
         tasks = {task: [_task_document(one) for one in (task, *task.checks)] for task in called}
         stages = [_stage_document(one, tasks[one.task]) for one in trace.stages.values()]

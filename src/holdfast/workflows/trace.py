@@ -166,8 +166,8 @@ class Trace:
         is_known: bool,
     ) -> TracedStage:
         check_ref(ref)
-        given = tuple([bind(value, self.inputs) for value in args])
-        named = {key: bind(value, self.inputs) for key, value in kwargs.items()}
+        given = tuple([bind(value, self.inputs, f"{ref}: args[{at}]") for at, value in enumerate(args)])
+        named = {key: bind(value, self.inputs, f"{ref}: {key}") for key, value in kwargs.items()}
         needs = [name for binding in (*given, *named.values()) for name in sources(binding)]
         return TracedStage(ref, task, given, named, tuple(dict.fromkeys((*needs, *waits))), Promise(ref), is_known)
 
