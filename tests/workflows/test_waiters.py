@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from datetime import timedelta
 from functools import partial
@@ -21,7 +22,7 @@ from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.handle import WorkflowRun
 from holdfast.workflows.records import WorkflowRecord
 from holdfast.workflows.settling import WAKE
-from holdfast.workflows.waiters import FRESH_S, Ended, Waiter, Waiters
+from holdfast.workflows.waiters import FRESH_S, POLL_S, Ended, Waiter, Waiters
 from holdfast.workflows.waiting import wait_signal
 from holdfast.workflows.workflows import Workflows
 from tests.workflows.gates import PATIENCE_S
@@ -60,6 +61,20 @@ def test_what_ends_in_this_process_is_told_as_it_is_stored(store: Store) -> None
     threading.Timer(0.05, go_on.set).start()
     assert run.result(PATIENCE_S) == run.result(0) == [3, [3, 3]]
     assert worker.stop(PATIENCE_S)
+
+
+def test_those_who_wait_in_a_forked_process_do_not_rely_on_who_waits_in_its_parent() -> None:
+    running = record(WorkflowStatus.RUNNING)
+    waiters = Waiters(MemoryStore(), lambda id: running, lambda id: False, SYSTEM_CLOCK)
+
+    def looks_for_all() -> bool:
+        return waiters.look(Waiter("w", None, lambda: None), woken=True) == POLL_S
+
+    assert [looks_for_all(), looks_for_all()] == [True, False]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if looks_for_all() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_what_has_ended_elsewhere_is_found_however_much_is_told_of_others() -> None:

@@ -12,7 +12,6 @@ import logging
 import os
 import socket
 import threading
-import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from holdfast.breakers.exchange import Exchange, Terms
 from holdfast.breakers.share import SILENCE_S, Share
 from holdfast.core.check import check_seconds, check_whole
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
+from holdfast.core.forks import renew_in_forks
 from holdfast.core.redact import redact
 from holdfast.errors import PolicyError
 from holdfast.guard.circuit import LiveCircuit
@@ -98,9 +98,7 @@ class Sharing:
         self._thread: threading.Thread | None = None
         self._subscription: Subscription | None = None
         self._begin_process()
-        if hasattr(os, "register_at_fork"):
-            own = weakref.WeakMethod(self._after_fork)
-            os.register_at_fork(after_in_child=lambda: None if (renew := own()) is None else renew())
+        renew_in_forks(self._after_fork)
 
     def attach(self, circuit: LiveCircuit, name: str | None = None) -> None:
         """Share the circuit under its own name or another; it follows the store from the next `sync` on.

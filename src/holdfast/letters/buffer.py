@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, Generic, TypeVar
+
+from holdfast.core.forks import renew_in_forks
 
 T = TypeVar("T")
 
@@ -35,9 +35,7 @@ class Buffer(Generic[T]):
         self._room, self._batch, self._delay = room, batch, delay
         self._waiting: deque[T] = deque()
         self._begin_process()
-        if hasattr(os, "register_at_fork"):
-            own = weakref.WeakMethod(self._after_fork)
-            os.register_at_fork(after_in_child=lambda: None if (renew := own()) is None else renew())
+        renew_in_forks(self._after_fork)
 
     def __len__(self) -> int:
         """How many are not written yet."""

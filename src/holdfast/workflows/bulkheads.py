@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
-from weakref import WeakMethod
 
 from holdfast.core.check import check_seconds
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
+from holdfast.core.forks import renew_in_forks
 from holdfast.workflows.compartment import Compartment
 from holdfast.workflows.crew import Crew
 from holdfast.workflows.execution import BulkheadLimits, ExecutionResult, TaskCircuit
@@ -44,9 +43,7 @@ class TaskBulkheadManager:
         self._given_alarms = alarms
         self._is_closed = False
         self._begin_process()
-        if hasattr(os, "register_at_fork"):
-            own = WeakMethod(self._begin_process)
-            os.register_at_fork(after_in_child=lambda: None if (renew := own()) is None else renew())
+        renew_in_forks(self._begin_process)
 
     def execute_with_timeout(
         self, task_type: str, func: Callable[..., Any], *args: Any, timeout: float | None = None, **kwargs: Any

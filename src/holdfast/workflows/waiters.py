@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from holdfast.core.clock import Clock
+from holdfast.core.forks import renew_in_forks
 from holdfast.errors import PolicyError
 from holdfast.machine.workflow import COMPLETE, WorkflowStatus
 from holdfast.store.port import Store, Subscription
@@ -73,6 +74,11 @@ class Waiters:
         self._record = record
         self._goes_on_here = goes_on_here
         self._clock = clock
+        self._begin_process()
+        renew_in_forks(self._begin_process)
+
+    def _begin_process(self) -> None:
+        """Also a forked one: those who wait in its parent do not look for it."""
         self._lock = threading.Lock()
         self._listens = False
         self._subscriptions: list[Subscription] = []
