@@ -14,15 +14,15 @@ from holdfast.backends.memory import MemoryStore
 from holdfast.core.clock import SYSTEM_CLOCK
 from holdfast.errors import PolicyError
 from holdfast.machine.workflow import WorkflowStatus
-from holdfast.store.port import Store
+from holdfast.store.port import Insert, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.workflows import waiters as waiters_module
 from holdfast.workflows.cancel import current_task_token
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.handle import WorkflowRun
-from holdfast.workflows.records import WorkflowRecord
+from holdfast.workflows.records import WORKFLOW, WorkflowRecord
 from holdfast.workflows.settling import WAKE
-from holdfast.workflows.waiters import FRESH_S, POLL_S, Ended, Waiter, Waiters
+from holdfast.workflows.waiters import ALONE_S, FRESH_S, POLL_S, Ended, Waiter, Waiters
 from holdfast.workflows.waiting import wait_signal
 from holdfast.workflows.workflows import Workflows
 from tests.workflows.gates import PATIENCE_S
@@ -75,6 +75,30 @@ def test_those_who_wait_in_a_forked_process_do_not_rely_on_who_waits_in_its_pare
     if child == 0:
         os._exit(0 if looks_for_all() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_nobody_asks_the_store_for_himself_while_another_one_asks_for_all() -> None:
+    clock, asked = ManualClock(), list[str]()
+    store = MemoryStore(clock)
+    flows = {id: record(WorkflowStatus.RUNNING)._replace(id=id) for id in ("first", "second")}
+    store.commit([Insert(WORKFLOW, flow) for flow in flows.values()])
+
+    def ask(id: str) -> WorkflowRecord:
+        asked.append(id)
+        return flows[id]
+
+    waiters = Waiters(store, ask, lambda id: False, clock)
+    first, second = (Waiter(id, None, lambda: None) for id in flows)
+    for one in (first, second):
+        waiters.look(one, woken=True)
+    asked.clear()
+    clock.advance(ALONE_S)
+    for one in (first, second):
+        waiters.look(one, woken=False)
+    assert asked == ["first"]
+    clock.advance(ALONE_S)
+    waiters.look(second, woken=False)  # the first one is held up
+    assert asked == ["first", "second"]
 
 
 def test_what_has_ended_elsewhere_is_found_however_much_is_told_of_others() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -24,7 +25,7 @@ from holdfast.workflows.settling import ENDED, WAKE
 POLL_S: Final = 0.5
 """How often somebody looks for all who wait, whatever is told."""
 ALONE_S: Final = 5.0
-"""How often everybody looks for himself, whatever that one does."""
+"""How often everybody looks for himself, if that one does not."""
 MOST_TOGETHER: Final = 500
 FRESH_S: Final = 5.0
 """How long somebody who comes too late is told how a workflow has ended, as if he had waited for it."""
@@ -84,6 +85,7 @@ class Waiters:
         self._subscriptions: list[Subscription] = []
         self._waiters: dict[str, list[Waiter]] = {}
         self._leader: Waiter | None = None
+        self._looked = -math.inf
         self._expected: WeakValueDictionary[str, WorkflowRun] = WeakValueDictionary()
         self._fresh: dict[str, tuple[float, Ended]] = {}
 
@@ -118,7 +120,8 @@ class Waiters:
         left = POLL_S if leads else ALONE_S
         if waiter.timeout is not None:
             left = min(left, waiter.began + waiter.timeout - now)
-        if left <= 0 or waiter.is_due or (leads and (is_late or not is_here)) or not woken:
+        is_alone = not woken and now >= self._looked + ALONE_S
+        if left <= 0 or waiter.is_due or is_alone or (leads and (is_late or not is_here)):
             waiter.is_due, waiter.looked = False, now
             record = self._record(waiter.id)
             if record.status in COMPLETE:
@@ -156,6 +159,8 @@ class Waiters:
                     for waiter in waiters:
                         waiter.is_due = True
                         waiter.wake()
+        if everything:
+            self._looked = self._clock.monotonic()
 
     def _enter(self, waiter: Waiter) -> Ended | None:
         """Have him woken from now on, unless it has ended already."""
