@@ -182,6 +182,19 @@ def test_a_folder_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_who_could_not_subscribe_is_told_nothing_later(tmp_path: Path) -> None:
+    folder, told = tmp_path / "later", list[str]()
+    store = SqlStore(f"sqlite:///{folder}/h.db", kinds=[ITEM])
+    with pytest.raises(StoreUnavailable):
+        store.subscribe("topic", lambda: told.append("refused"))
+    folder.mkdir()
+    store.create_tables()
+    store.subscribe("topic", lambda: told.append("taken"))
+    store.commit([], wake="topic")
+    store.close()
+    assert told == ["taken"]
+
+
 def test_a_file_that_is_no_database_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_text("a diary, and nobody's business\n" * 100)
     with pytest.raises(StoreUnavailable, match="something else"):

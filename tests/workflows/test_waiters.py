@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from holdfast.backends.memory import MemoryStore
 from holdfast.core.clock import SYSTEM_CLOCK
-from holdfast.errors import PolicyError
+from holdfast.errors import PolicyError, StoreUnavailable
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Insert, Store
 from holdfast.testing.clock import ManualClock
@@ -21,7 +22,7 @@ from holdfast.workflows.cancel import current_task_token
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.handle import WorkflowRun
 from holdfast.workflows.records import WORKFLOW, WorkflowRecord
-from holdfast.workflows.settling import WAKE
+from holdfast.workflows.settling import ENDED, WAKE
 from holdfast.workflows.waiters import ALONE_S, FRESH_S, POLL_S, Ended, Waiter, Waiters
 from holdfast.workflows.waiting import wait_signal
 from holdfast.workflows.workflows import Workflows
@@ -75,6 +76,23 @@ def test_those_who_wait_in_a_forked_process_do_not_rely_on_who_waits_in_its_pare
     if child == 0:
         os._exit(0 if looks_for_all() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+class Deaf(MemoryStore):
+    """A store on which the end of a workflow cannot be heard of."""
+
+    def subscribe(self, topic: str, callback: Callable[[], object]) -> Any:
+        if topic == ENDED:
+            raise StoreUnavailable("away")
+        return super().subscribe(topic, callback)
+
+
+def test_who_cannot_listen_to_all_listens_to_nothing() -> None:
+    store = Deaf()
+    waiters = Waiters(store, lambda id: record(WorkflowStatus.RUNNING), lambda id: False, SYSTEM_CLOCK)
+    with pytest.raises(StoreUnavailable):
+        waiters.wait("w", PATIENCE_S)
+    assert store._subscriptions == []
 
 
 def test_nobody_asks_the_store_for_himself_while_another_one_asks_for_all() -> None:

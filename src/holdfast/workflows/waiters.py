@@ -187,9 +187,10 @@ class Waiters:
             listens, self._listens = self._listens, True
         if not listens:
             try:
-                self._subscriptions += [self._store.subscribe(topic, self._hear) for topic in (WAKE, ENDED)]
+                for topic in (WAKE, ENDED):
+                    self._subscriptions.append(self._store.subscribe(topic, self._hear))
             except BaseException:
-                self._listens = False
+                self.close()
                 raise
 
     def leave(self, waiter: Waiter) -> None:

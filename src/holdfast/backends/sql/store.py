@@ -182,8 +182,12 @@ class SqlStore:
     def subscribe(self, topic: str, callback: Callable[[], object]) -> Subscription:
         self._check_process()
         subscription = self._topics.add(topic, callback)
-        with self._watching:  # of two watchers, one would never be stopped
-            self._database.watch()
+        try:
+            with self._watching:  # of two watchers, one would never be stopped
+                self._database.watch()
+        except BaseException:
+            subscription.close()
+            raise
         return subscription
 
     def ping(self) -> None:
