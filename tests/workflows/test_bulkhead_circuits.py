@@ -214,11 +214,16 @@ def test_a_circuit_that_fails_to_settle_costs_no_slot(manager, caplog):
     assert "the circuit is broken" in caplog.text
 
 
-def test_a_call_that_wants_to_end_the_process_says_nothing_of_the_dependency(manager, circuit):
+@pytest.mark.parametrize(
+    ("error", "state"), [(SystemExit, CircuitState.OPEN), (KeyboardInterrupt, CircuitState.CLOSED)]
+)
+def test_a_call_that_leaves_the_program_has_failed_and_one_that_is_interrupted_has_not(manager, circuit, error, state):
     def leave():
-        raise SystemExit(3)
+        raise error
 
     for _ in range(FAILURES_TO_OPEN):
-        with pytest.raises(SystemExit):
+        with pytest.raises(error):
             execute_with_resilience(manager, circuit, "http", leave, ())
-    assert circuit.state is CircuitState.CLOSED
+    assert circuit.state is state
+    until(lambda: manager.free_slots("http") == 2)
+    assert manager.get_all_stats()["http"]["failed"] == (FAILURES_TO_OPEN if state is CircuitState.OPEN else 0)

@@ -131,9 +131,12 @@ def test_a_refusal_is_a_transient_error_with_what_is_left_of_the_cooldown(clock:
 
 @pytest.mark.parametrize(
     "error",
-    [ValueError(), TransientError("busy"), PermanentError("bad"), TaskTimeoutError(), TimeoutError(), OSError()],
-)
-def test_every_exception_is_a_failure(clock: ManualClock, error: Exception) -> None:
+    [
+        ValueError(), TransientError("busy"), PermanentError("bad"), TaskTimeoutError(), TimeoutError(), OSError(),
+        SystemExit(1),
+    ],
+)  # fmt: skip
+def test_every_exception_is_a_failure(clock: ManualClock, error: BaseException) -> None:
     circuit = factory_of(clock).get_circuit("w1", "http")
     fail(circuit, 5, error)
     assert circuit.state is OPEN
@@ -148,7 +151,6 @@ NEUTRAL = [
     CircuitOpen("inner"),
     BulkheadFull("inner"),
     KeyboardInterrupt(),
-    SystemExit(1),
     GeneratorExit(),
     LookupError("listed"),
 ]

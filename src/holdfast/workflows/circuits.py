@@ -129,8 +129,8 @@ class WorkflowCircuit:
     def _evidence(self, error: BaseException | None) -> Evidence:
         if error is None:
             return Evidence.SUCCESS
-        # Cancellation, SystemExit and the like are no Exceptions: they come from whoever runs the task.
-        failed = isinstance(error, Exception) and not isinstance(error, self._factory.ignored)
+        # Cancellation and KeyboardInterrupt come from whoever runs the task.
+        failed = isinstance(error, Exception | SystemExit) and not isinstance(error, self._factory.ignored)
         return Evidence.FAILURE if failed else Evidence.NEUTRAL
 
     def _open(self, refusal: Refusal) -> TransientError:

@@ -67,7 +67,7 @@ def _remade(document: Mapping[str, Any]) -> Exception | None:
     found: Any = sys.modules.get(document["module"])
     for name in document["type"].split("."):
         found = getattr(found, name, None)
-    # A SystemExit of the other process is an error of the task; here it would end the worker.
+    # A SystemExit of the other process is an error of the task; whoever calls this here would leave the program.
     if not isinstance(found, type) or not issubclass(found, Exception):
         return None
     try:

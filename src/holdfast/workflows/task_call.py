@@ -395,4 +395,4 @@ def _nobody(result: ExecutionResult) -> None:
 def _counted(error: BaseException | None) -> str | None:
     if error is None:
         return "completed"
-    return "failed" if isinstance(error, Exception) else None  # cancellation is neither
+    return "failed" if isinstance(error, Exception | SystemExit) else None  # cancellation is neither
