@@ -185,16 +185,19 @@ def test_taking_a_signal_and_going_on_is_one_transaction(store: Store, clock: Ma
     journal.answers["a"] = [TaskResult.wait_signal("go", 60)]
     run = start(flows, stage("a"))
     flows.signal(run.id, "go", 7)
-    takes = [False]
+    taken_with: list[set[str]] = []
 
     def refuses(changes: Sequence[Change]) -> bool:
-        takes[0] |= any(change.kind is SIGNAL for change in changes)
-        return any(change.kind is SIGNAL for change in changes)
+        if not any(change.kind is SIGNAL for change in changes):
+            return False
+        taken_with.append({change.kind.name for change in changes})
+        return True
 
     watched.refuses = refuses
     with pytest.raises(StoreUnavailable):
         worker.run_once()
-    assert takes == [True]
+    assert taken_with
+    assert all(kinds >= {EVENT.name, STAGE.name, ITEM.name} for kinds in taken_with)
     assert (len(store.page(SIGNAL)), flows.stages(run.id)) == (1, {"a": S.RUNNING})
     watched.refuses = lambda changes: False
     worker.run_once()
