@@ -47,9 +47,9 @@ def _table_ddl(table: sa.Table, dialect: Dialect) -> list[str]:
     steps: list[sa.DDLElement] = [CreateTable(table), *map(CreateIndex, indexes)]
     made = [str(step.compile(dialect=dialect.compiler)).strip() for step in steps]
     if dialect.name == "postgresql" and indexes and table.primary_key.columns:
-        # All of them have the id at their end. Where the planner takes all to cost the same, as there was next to
-        # nothing in the table when it was vacuumed, it uses the newest one: which finds an id, and does not look for it
-        # in all that there is.
+        # Every index has the id at its end. If there was next to nothing in the table when it was vacuumed, the planner
+        # takes all of them to cost the same, and uses the newest: which has to be the key, as of any other one it would
+        # read everything to find an id.
         key = f"{table.name}_pkey"
         made.append(f"ALTER TABLE {table.name} DROP CONSTRAINT {key}, ADD CONSTRAINT {key} PRIMARY KEY (id)")
     return made
