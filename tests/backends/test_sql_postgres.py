@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import threading
@@ -60,6 +61,20 @@ def test_a_lost_race_is_no_warning_in_the_log_of_the_driver(store: SqlStore, cap
         with pytest.raises(Conflict):
             store.commit([Insert(ITEM, item("a", lane="left")), Insert(PLAIN, Plain(f"p-{n}", 1, None, None))])
     assert caplog.records == []
+
+
+def test_a_forked_child_whose_first_word_is_a_commit_leaves_its_parents_connection_alone(store: SqlStore) -> None:
+    fill(store, [item("parent")])
+    parents: Any = store._database
+    child = os.fork()
+    if child == 0:
+        try:
+            parents.run = lambda *_: os._exit(1)
+            fill(store, [item("child")])
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert store.tally(ITEM) == {(): 2}
 
 
 def test_many_writers_count_right_and_never_deadlock(store: SqlStore) -> None:

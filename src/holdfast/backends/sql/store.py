@@ -87,8 +87,9 @@ class SqlStore:
         if connection is not None:
             self._commit_within(changes, wake, connection)
             return
+        steps = self._steps(changes)  # first: a forked child has no database of its own before that
         try:
-            self._database.run(self._steps(changes), wake)
+            self._database.run(steps, wake)
         except Lost:
             self._commit_again(changes, wake)
         if wake is not None:
