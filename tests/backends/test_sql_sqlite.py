@@ -136,6 +136,34 @@ def test_a_fork_while_another_thread_writes_does_not_hang_the_child(tmp_path: Pa
     store.close()
 
 
+def test_a_child_that_is_forked_while_another_thread_writes_can_write(tmp_path: Path) -> None:
+    store = SqlStore(url_of(tmp_path), patience=1.0)
+    fill(store, [item("first")])
+    inside, go = threading.Event(), threading.Event()
+
+    def decide(record: object) -> None:
+        inside.set()
+        go.wait()
+
+    writer = threading.Thread(target=store.claim, args=(ITEM, (), decide), kwargs={"limit": 1})
+    writer.start()
+    inside.wait()
+    threading.Timer(0.05, go.set).start()
+    child = os.fork()
+    if child == 0:
+        try:
+            fill(store, [item("child")])
+            os._exit(0)
+        finally:
+            os._exit(1)
+    go.set()
+    writer.join()
+    assert os.waitpid(child, 0)[1] == 0
+    fill(store, [item("parent")])
+    assert store.tally(ITEM) == {(): 3}
+    store.close()
+
+
 def test_a_memory_is_shared_by_all_threads() -> None:
     store = SqlStore("sqlite:///:memory:")
 

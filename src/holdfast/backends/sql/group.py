@@ -12,8 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
+from holdfast.core.forks import pause_for_forks
+
 T = TypeVar("T")
 MOST_TOGETHER: Final = 256
+PAUSED_WITHIN_S: Final = 1.0
 _INTERRUPTED: Final = "the thread that wrote for several was interrupted, and nothing was kept"
 
 Work = Callable[[sqlite3.Connection], Any]
@@ -47,6 +50,8 @@ class GroupWriter:
         # Held by whoever leads, and handed on while held: a lock may be released by another thread.
         self._gate = threading.Lock()
         self._queue: deque[_Unit] = deque()
+        self._is_paused = False
+        pause_for_forks(self._pause, self._go_on)
 
     def submit(self, work: Callable[[sqlite3.Connection], T], *, single: bool) -> T:
         """The result of the work, once it is on disk. What it raises undoes it, and nothing else.
@@ -178,6 +183,17 @@ class GroupWriter:
             except IndexError:  # whoever was interrupted has taken his own out
                 pass
         return None
+
+    def _pause(self) -> None:
+        """While a process is forked nothing is written: in the child SQLite would still count the lock that this writer
+        holds, and no connection of the child's could ever write. Who forks in the midst of his own work waits in vain,
+        and not for long."""
+        self._is_paused = self._gate.acquire(timeout=PAUSED_WITHIN_S)
+
+    def _go_on(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self._hand_on()
 
     def _look_again(self) -> None:
         if self._queue and self._gate.acquire(blocking=False):
