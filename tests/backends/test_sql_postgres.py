@@ -600,6 +600,22 @@ def test_while_the_server_is_away_every_verb_says_so_and_then_works_again(mortal
     store.close()
 
 
+def test_a_database_that_takes_no_changes_for_a_while_is_written_to_again(store: SqlStore) -> None:
+    """What the server says of new connections holds for them until they are closed."""
+    with psycopg.connect(store.address.url, autocommit=True) as operator:
+        name = operator.info.dbname
+        operator.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+        store.close()
+        with pytest.raises(StoreUnavailable, match="takes no changes now"):
+            store.commit([Insert(ITEM, item("a"))])
+        assert store.get(ITEM, ["a"]) == [None]
+        operator.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+        with pytest.raises(StoreUnavailable):
+            store.commit([Insert(ITEM, item("a"))])  # by the connection that has read just now
+    store.commit([Insert(ITEM, item("b"))])
+    assert store.get(ITEM, ["a", "b"]) == [None, item("b")]
+
+
 def test_nothing_that_was_acknowledged_is_lost_when_the_server_dies_under_load(mortal: Server) -> None:
     store = SqlStore(mortal.fresh_database(), kinds=[ITEM])
     store.create_tables()

@@ -360,6 +360,9 @@ class PostgresDatabase(ServerDatabase[PostgresSession]):
     def _is_driver_error(self, error: Exception) -> bool:
         return isinstance(error, psycopg.Error | OverflowError)
 
+    def _may_not_write(self, error: Exception) -> bool:
+        return isinstance(error, errors.ReadOnlySqlTransaction)
+
     def _failure(self, error: Exception) -> Exception:
         match error:
             case errors.UniqueViolation():
@@ -372,6 +375,8 @@ class PostgresDatabase(ServerDatabase[PostgresSession]):
                 return SchemaError(f"{self._url}: {_line(error)}; {how_to_upgrade(self._url)}")
             case psycopg.DataError() | psycopg.IntegrityError() | OverflowError():
                 return InvalidValue(f"{_line(error)}; the record does not fit its kind")
+            case errors.ReadOnlySqlTransaction():
+                return StoreUnavailable(f"{self._url} takes no changes now: {_line(error)}")
             case psycopg.OperationalError() | psycopg.InterfaceError():
                 return StoreUnavailable(f"{self._url} cannot be reached: {_line(error)}")
         return StoreError(f"{self._url}: {_line(error)}")

@@ -73,6 +73,10 @@ class ServerDatabase(ABC, Generic[S]):
     @abstractmethod
     def _is_driver_error(self, error: Exception) -> bool: ...
 
+    def _may_not_write(self, error: Exception) -> bool:
+        """Whether a connection may only read, which another one may not: it stays so when the server takes changes."""
+        return False
+
     def prepare(self, plans: Plans, *, joining: bool = False) -> None:
         self._check_schema()
         if not self._missing([plans]):
@@ -138,7 +142,7 @@ class ServerDatabase(ABC, Generic[S]):
                 result = work(session)
             except Exception as error:
                 broken = self._is_broken(session)
-                self._put_back(session, broken)
+                self._put_back(session, broken or self._may_not_write(error))
                 if not self._is_driver_error(error):
                     raise
                 failure = self._failure(error)
