@@ -7,8 +7,11 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pytest
@@ -23,6 +26,7 @@ from holdfast.store.port import Insert, Swap
 from holdfast.store.record import Kind, evolve
 from holdfast.testing.store.kinds import ITEM, fill, item
 
+NOBODY = 65534
 OTHER_PROCESS = """
 import sys
 from holdfast.backends.sql.store import SqlStore
@@ -241,6 +245,36 @@ def test_a_file_that_others_keep_busy_is_unavailable_and_usable_later(tmp_path: 
     blocker.close()
     fill(store, [item("b")])
     store.close()
+
+
+@contextmanager
+def an_ordinary_user() -> Iterator[None]:
+    """Root may write everywhere."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def test_a_file_that_may_be_written_again_is_written_by_whoever_might_only_read_it() -> None:
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        store = SqlStore(url_of(Path(folder)))
+        store.get(ITEM, ["a"])
+        store.close()
+        file = Path(folder) / "store.db"
+        file.chmod(0o444)
+        with an_ordinary_user(), pytest.raises(StoreUnavailable, match="this user may not write there"):
+            store.commit([Insert(ITEM, item("a"))])
+        for one in Path(folder).iterdir():  # its log was made with the file's own mode
+            one.chmod(0o666)
+        with an_ordinary_user():
+            store.commit([Insert(ITEM, item("b"))])
+        assert store.get(ITEM, ["a", "b"]) == [None, item("b")]
+        store.close()
 
 
 def test_a_file_of_a_newer_holdfast_is_left_alone(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ BRIEFLY_S: Final = 0.5
 # 9 ms to read it when the file is opened after a crash; it was 2.
 _LOG_PAGES: Final = 4000
 _BLOCKS_FROM: Final = (3, 33)  # takes a thousand parameters, and updates from given rows
+_PLAIN_CODE: Final = 0xFF  # of an error, without what SQLite says besides
 _TAKEN: Final = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY)
 _WAKE: Final = f"INSERT INTO {WAKE_TABLE} (topic, n) VALUES (:p0, 1) ON CONFLICT (topic) DO UPDATE SET n = n + 1"
 
@@ -210,7 +211,7 @@ class SqliteDatabase:
         try:
             return self._writer.submit(work, single=single)
         except (sqlite3.Error, Interrupted) as error:
-            raise self._failure(error) from error
+            raise self._unwritten(error) from error
         except OverflowError as error:
             raise InvalidValue(f"{error}; the record does not fit its kind") from error
 
@@ -248,7 +249,7 @@ class SqliteDatabase:
         try:
             self._writer.alone(patiently)
         except sqlite3.Error as error:
-            raise self._failure(error) from error
+            raise self._unwritten(error) from error
 
     def _connect_writer(self) -> sqlite3.Connection:
         connection = self._connect()
@@ -276,6 +277,11 @@ class SqliteDatabase:
             check_same_thread=False,
             cached_statements=512,
         )
+
+    def _unwritten(self, error: sqlite3.Error | Interrupted) -> StoreError:
+        if getattr(error, "sqlite_errorcode", 0) & _PLAIN_CODE == sqlite3.SQLITE_READONLY:
+            self._writer.close()  # what could only be read when it was opened can only be read until it is closed
+        return self._failure(error)
 
     def _failure(self, error: BaseException) -> StoreError:
         text = str(error)
