@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -342,6 +343,29 @@ def test_a_forked_process_has_a_worker_of_its_own(tmp_path: Path) -> None:
     assert flows.start(frozen_process.pair, str(tmp_path)).result(PATIENCE_S) == [os.getpid()] * 2
     assert worker.presence.id == mine
     assert worker.stop(PATIENCE_S)
+
+
+def test_a_process_that_is_forked_while_its_parent_works_can_start_workflows(tmp_path: Path) -> None:
+    flows = frozen_process.flows_at(make_place("sqlite", tmp_path, KINDS).url)
+    worker = flows.worker()
+    shift, held, forked = worker._shift, threading.Event(), threading.Event()
+
+    def work() -> None:
+        with shift.at_hand.lock, shift._settling.writing, flows.waiters._lock:  # as threads do now and then
+            held.set()
+            forked.wait(PATIENCE_S)
+
+    threading.Thread(target=work).start()
+    held.wait(PATIENCE_S)
+    child = os.fork()
+    forked.set()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(round(PATIENCE_S))  # if it hangs
+        run = flows.start(frozen_process.pair, str(tmp_path))
+        os._exit(0 if flows.cancel(run.id).status is S.CANCELED else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    worker.close()
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgres"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
@@ -151,7 +150,6 @@ class Shift:
             store, self.at_hand, self.presence, rates, queues=self._queues, versions=versions, room=self._room,
             renew=partial(self._ownership.renew, only_if_due=True), idle_s=self._idle_s, clock=clock,
         )  # fmt: skip
-        self.process = os.getpid()
         finalizers.attend(self)
         self._ticker = Ticker(store, schedules, beat_s=beat_s, done=self.wake.set, troubled=self.trouble, crew=crew)
         self.stopping = threading.Event()
@@ -247,7 +245,7 @@ class Shift:
         if not all(run.record.queue in self._queues and self._serves(run.code) for run, _ in firsts):
             return False
         with self.at_hand.reserved():
-            if not self.works or self.stopping.is_set() or self.process != os.getpid():
+            if not self.works or self.stopping.is_set():
                 return False
             try:
                 # In a context of its own: what is called next knows nothing of whoever started it.

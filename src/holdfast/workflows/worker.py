@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from holdfast.core.check import check_queues
 from holdfast.core.clock import SYSTEM_CLOCK, Clock
+from holdfast.core.forks import renew_in_forks
 from holdfast.core.working import Working
 from holdfast.errors import ConfigurationError, PolicyError
 from holdfast.store.port import Store, Subscription
@@ -99,6 +99,11 @@ class WorkflowWorker(Working):
             ttl_s=ttl_s, idle_s=idle_s, retention_days=retention_days, clock=clock,
             crew=Crew() if crew is None else crew,
         )  # fmt: skip
+        self._begin_process()
+        renew_in_forks(self._begin_process)
+
+    def _begin_process(self) -> None:
+        """Also a forked one: what its parent is at, and whoever holds a lock there, is the parent's."""
         self._shift = self._make()
         self._thread: threading.Thread | None = None
 
@@ -109,7 +114,7 @@ class WorkflowWorker(Working):
     def start(self) -> WorkflowWorker:
         """Work in a thread of its own; one that works already goes on."""
         shift = self._shift
-        works = self._thread is not None and self._thread.is_alive() and shift.process == os.getpid()
+        works = self._thread is not None and self._thread.is_alive()
         if not works or shift.stopping.is_set():
             shift = self._fresh()
             self._thread = threading.Thread(target=self._work, args=(shift,), name="holdfast-workflows", daemon=True)
@@ -140,7 +145,7 @@ class WorkflowWorker(Working):
         Raises StoreError; what came of tasks meanwhile is written by the next call.
         """
         shift = self._shift
-        if shift.is_over or shift.stopping.is_set() or shift.process != os.getpid():
+        if shift.is_over or shift.stopping.is_set():
             shift = self._fresh()
         return shift.do_due()
 
@@ -189,8 +194,7 @@ class WorkflowWorker(Working):
 
     def _fresh(self) -> Shift:
         """A shift that nobody works in. What a stopped one still has to do it does by itself."""
-        used = self._shift.is_over or self._shift.stopping.is_set() or self._shift.process != os.getpid()
-        if used:
+        if self._shift.is_over or self._shift.stopping.is_set():
             self._shift = self._make()
         return self._shift
 
