@@ -53,6 +53,14 @@ def unknown(is_transient=False):
     raise Local("of here", **({"retry_after": 2} if is_transient else {}))
 
 
+def mute():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    raise Mute(1, Mute(2))
+
+
 def wrapped():
     try:
         fail("ConnectionError", "reset")
@@ -106,6 +114,7 @@ tasks = {
     "busy": busy,
     "sold_out": sold_out,
     "unknown": unknown,
+    "mute": mute,
     "wrapped": wrapped,
     "leave": leave,
     "crash": crash,

@@ -296,6 +296,35 @@ def test_a_task_that_leaves_the_program_has_failed_and_stops_no_worker(
     assert flows.workflow(runs[0].id).stages[0].tasks[0].task_exception_details["type"] == "SystemExit"
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("error", [ValueError("name \udc80 and \0"), Mute()], ids=["no text for a store", "no text"])
+def test_a_task_is_called_again_whatever_its_error_says(
+    flows: Workflows, worker: WorkflowWorker, error: Exception
+) -> None:
+    calls: list[int] = []
+
+    @task(retry=Retry(attempts=2, base=0))
+    def fails_once() -> str:
+        calls.append(1)
+        if len(calls) == 1:
+            raise error
+        return "carried on"
+
+    @task
+    def fails() -> None:
+        raise error
+
+    again, once = flows.start(only(fails_once)), flows.start(only(fails))
+    while worker.run_once():
+        pass
+    assert again.result(0) == "carried on"
+    assert once.record.reason in ("name \ufffd and \ufffd", "it cannot say what it is")
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [(KeyError("rows"), "KeyError: 'rows'"), (AssertionError(), "AssertionError"), (ValueError("no rows"), "no rows")],

@@ -258,6 +258,33 @@ def test_one_that_fails_is_tried_again_and_blocks_nobody(
     assert "stubborn failed" in caplog.text
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("error", [OSError("no \udc80 there"), Mute()], ids=["no text for a store", "no text"])
+def test_one_whose_error_cannot_be_told_blocks_nobody_either(
+    flows: Workflows, worker: WorkflowWorker, removed: list[str], error: Exception
+) -> None:
+    @flows.finalizers.add
+    def odd() -> None:
+        raise error
+
+    @task
+    def open_both() -> None:
+        ask("odd")
+        ask("remove", path="x")
+
+    @workflow
+    def both() -> Any:
+        return open_both()
+
+    flows.start(both)
+    worker.run_once()
+    assert (removed, states(flows)) == (["x"], [F.PENDING, F.DONE])
+
+
 def test_one_that_failed_is_run_again_when_somebody_asks(
     flows: Workflows, worker: WorkflowWorker, clock: ManualClock
 ) -> None:

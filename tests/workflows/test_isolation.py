@@ -124,6 +124,12 @@ def test_an_error_that_nobody_knows_here_comes_back_by_name(isolation):
     assert "Local" in str(transient)
 
 
+def test_an_error_that_cannot_say_what_it_is_comes_back_all_the_same(isolation):
+    error = raised(isolation, "mute")
+    assert type(error) is IsolatedError
+    assert error.type_name.endswith("Mute")
+
+
 def test_an_error_means_the_same_on_both_sides(isolation):
     """By its cause, too: the one that nobody has declared is judged by the one it was raised from."""
     error = raised(isolation, "wrapped")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.core.redact import redact
 from holdfast.store.codec import from_json, plain_to_json
 from holdfast.store.port import Change, Delete, Insert, Swap
 from holdfast.store.record import evolve
 from holdfast.workflows.records import ITEM, MESSAGE, ItemRecord, MessageRecord
+from holdfast.workflows.story import named
 
 _KINDS: Final = frozenset({"run", "wait", "start", "limit", "child", "cancel", "retry", "finalize"})
 MESSAGES: Final = "message"
@@ -19,14 +19,14 @@ def buried(item: ItemRecord, error: BaseException, now: int) -> list[Change]:
     """An item that nothing can be done with."""
     payload = plain_to_json(item._asdict())
     dead = MessageRecord(
-        item.id, 1, None, item.workflow, item.kind, payload, item.attempt, item.attempt, now, now, story_of(error)
+        item.id, 1, None, item.workflow, item.kind, payload, item.attempt, item.attempt, now, now, named(error)
     )
     return [Delete(ITEM, item), Insert(MESSAGE, dead)]
 
 
 def dead_message(record: MessageRecord, error: BaseException, now: int) -> MessageRecord:
     """A message that could not be handled."""
-    return evolve(record, dead_at=now, error=story_of(error))
+    return evolve(record, dead_at=now, error=named(error))
 
 
 def revived(record: MessageRecord, now: int, queue: str) -> list[Change]:
@@ -49,8 +49,3 @@ def bell(id: str, due: int, queue: str) -> ItemRecord:
     """The item that brings a message to a worker. It is before all others, and no workflow's own: pausing or ending
     one leaves it."""
     return ItemRecord(id, 1, due, queue, 1, MESSAGES, "", None, "", "", 0, 0, 1, 0)
-
-
-def story_of(error: BaseException) -> str:
-    """What is kept of an error."""
-    return redact(f"{type(error).__name__}: {error}", 2000)

@@ -17,11 +17,12 @@ from holdfast.store.codec import from_json, instant
 from holdfast.store.port import Change, Delete, Insert, Store, Swap
 from holdfast.store.record import evolve
 from holdfast.workflows.acting import ACTS, Act
-from holdfast.workflows.burial import dead_message, story_of
+from holdfast.workflows.burial import dead_message
 from holdfast.workflows.config import HandlerConfig
 from holdfast.workflows.messages import Message, message_of
 from holdfast.workflows.presence import MOST_CRASHES
 from holdfast.workflows.records import ITEM, MESSAGE, PROCESSED, ItemRecord, MessageRecord, ProcessedRecord
+from holdfast.workflows.story import named
 
 if TYPE_CHECKING:
     from holdfast.workflows.operating import Operating
@@ -96,7 +97,7 @@ class Delivery:
             self._bury(item, record._replace(attempts=attempts), error)
             return
         later = evolve(item, owner=None, due_at=self._due(attempts - 1), attempt=attempts + 1)
-        noted = evolve(record, attempts=attempts, error=story_of(error))
+        noted = evolve(record, attempts=attempts, error=named(error))
         self._commit([Swap(ITEM, item, later), Swap(MESSAGE, record, noted)])
         _log.warning("workflows: %s %s of %s: %s", record.type, record.id, record.workflow, noted.error)
 

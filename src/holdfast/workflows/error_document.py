@@ -98,4 +98,4 @@ def _is_json(value: Any) -> bool:
 
 
 def _json_or_text(value: Any) -> Any:
-    return value if _is_json(value) else str(value)
+    return value if _is_json(value) else said_by(value)

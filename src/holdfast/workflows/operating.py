@@ -15,7 +15,6 @@ from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import clean_text, from_json, micros, to_json
 from holdfast.store.port import Change, Insert, Store
 from holdfast.workflows import control
-from holdfast.workflows.burial import story_of
 from holdfast.workflows.children import result_of
 from holdfast.workflows.configs import Configs
 from holdfast.workflows.dead import DeadItems
@@ -39,6 +38,7 @@ from holdfast.workflows.sending import record_of
 from holdfast.workflows.settling import WAKE
 from holdfast.workflows.signals import APPROVAL, Signal, send, word_of
 from holdfast.workflows.starting import start_waiting
+from holdfast.workflows.story import named
 from holdfast.workflows.waiters import Ended, Waiters
 from holdfast.workflows.worker import WorkflowWorker
 
@@ -268,7 +268,7 @@ class Operating(Reading):
         )  # fmt: skip
         now = self._store.now()
         try:
-            self._store.commit([Insert(MESSAGE, record_of(message, now, now, story_of(error)))])
+            self._store.commit([Insert(MESSAGE, record_of(message, now, now, named(error)))])
         except Conflict:
             pass  # the same one is dead already
         return message.message_id

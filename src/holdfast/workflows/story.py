@@ -16,12 +16,12 @@ _MOST_MEMBERS: Final = 20
 
 def described(error: BaseException) -> dict[str, Any]:
     """The type and what it says, masked, cut, and so that every store can hold it."""
-    return {"type": type(error).__name__, "message": redact(clean_text(said_by(error)), LONGEST)}
+    return {"type": type(error).__name__, "message": redact(said_by(error), LONGEST)}
 
 
 def named(error: BaseException) -> str:
     """The same as one text."""
-    return redact(clean_text(f"{type(error).__name__}: {said_by(error)}"), LONGEST)
+    return redact(f"{type(error).__name__}: {said_by(error)}", LONGEST)
 
 
 def traced(error: BaseException) -> str:
@@ -29,10 +29,11 @@ def traced(error: BaseException) -> str:
     return redact("".join(traceback.format_exception(error)), None)
 
 
-def said_by(error: BaseException) -> str:
-    """What it says. A group by itself only says how many there are, so its members are asked, too."""
+def said_by(error: object) -> str:
+    """What it says, or something in it does, as every store can hold it. A group by itself only says how many there
+    are, so its members are asked, too."""
     try:
-        said = str(error)
+        said = clean_text(str(error))
     except Exception:
         return "it cannot say what it is"
     if not isinstance(error, BaseExceptionGroup):
