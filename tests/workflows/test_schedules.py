@@ -310,6 +310,24 @@ def test_a_workflow_that_cannot_be_started_loses_its_tick_and_says_so(
     assert "other" in last.facts["error"]
 
 
+def test_a_schedule_whose_workflow_leaves_the_program_loses_its_tick_and_holds_up_no_other(
+    flows: Workflows, worker: WorkflowWorker, clock: ManualClock
+) -> None:
+    closed: list[bool] = []
+
+    @workflow
+    def leaves() -> Any:
+        return sys.exit("closed") if closed else write("x")
+
+    flows.schedule("a", leaves, cron="@hourly")
+    flows.schedule("b", report, ["x"], cron="@hourly")
+    closed.append(True)
+    to_next_tick(clock, flows, "b")
+    worker.run_once()
+    assert (words(flows, "a")[-1], words(flows, "b")[-1]) == ("tick_failed", "tick_fired")
+    assert flows.schedules.log("a")[-1].facts["error"] == "SystemExit: closed"
+
+
 def test_nobody_fires_what_he_does_not_know(flows: Workflows, store: Store, clock: ManualClock) -> None:
     flows.schedule("s", report, ["x"], cron="@hourly")
     to_next_tick(clock, flows, "s")

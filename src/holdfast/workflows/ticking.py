@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from holdfast.core.redact import redact
 from holdfast.errors import ConfigurationError, Conflict, MissingExtra, StoreError, TaskError
 from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.codec import from_json, instant, to_json
@@ -26,6 +25,7 @@ from holdfast.workflows.records import SCHEDULE, WORKFLOW, ScheduleRecord, Workf
 from holdfast.workflows.runs import Blueprints
 from holdfast.workflows.schedule import GRACE_S, Overlap, log_id, next_entry, turn_of
 from holdfast.workflows.settling import WAKE
+from holdfast.workflows.story import named
 from holdfast.workflows.trigger import Trigger
 
 _BATCH: Final = 100
@@ -113,10 +113,10 @@ class Ticking:
             return self._pass(record, after, now, *missed, told)
         try:
             wanted = self._ready(record, str(turn.tick), turn.tick)
-        except StoreError:
+        except (StoreError, KeyboardInterrupt):
             raise
-        except Exception as error:  # the workflow's own body, or an input that no longer fits
-            story = redact(f"{type(error).__name__}: {error}")[:2000]
+        except BaseException as error:  # the workflow's own body, or an input that no longer fits
+            story = named(error)
             _log.error("schedule %s: the tick of %s starts nothing: %s", record.id, tick, story)
             return self._pass(record, after, now, *missed, {"type": "tick_failed", "tick": tick, "error": story})
         return self._start(record, after, wanted, before, now, "tick_fired", *missed, tick=tick) is not None
