@@ -296,6 +296,28 @@ def test_a_task_that_leaves_the_program_has_failed_and_stops_no_worker(
     assert flows.workflow(runs[0].id).stages[0].tasks[0].task_exception_details["type"] == "SystemExit"
 
 
+class Panic(BaseException):
+    """What extensions in other languages raise: no Exception."""
+
+
+def test_a_task_that_raises_what_is_no_exception_has_failed_and_stops_no_worker(
+    flows: Workflows, worker: WorkflowWorker
+) -> None:
+    @task
+    def panics() -> None:
+        raise Panic("index out of bounds")
+
+    @task
+    async def panics_async() -> None:
+        raise Panic("index out of bounds")
+
+    runs = [flows.start(only(one)) for one in (panics, panics_async, fine)]
+    while worker.run_once():
+        pass
+    assert [run.status for run in runs] == [S.TERMINAL, S.TERMINAL, S.SUCCEEDED]
+    assert flows.workflow(runs[0].id).stages[0].tasks[0].task_exception_details["type"] == "Panic"
+
+
 class Mute(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextvars import Context
@@ -33,6 +34,7 @@ class InlineCrew(Crew):
     def __init__(self, chance: Random | None, ran: Callable[[TaskContext], object]) -> None:
         self._chance = chance
         self._ran = ran
+        self.stops = (KeyboardInterrupt, *_outcomes())
         self._waiting: list[Piece] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self.is_closed = False
@@ -85,6 +87,12 @@ class InlineCrew(Crew):
         if self._loop is not None:
             self._loop.close()
             self._loop = None
+
+
+def _outcomes() -> tuple[type[BaseException], ...]:
+    """What ends a test, where pytest runs it: `pytest.fail`, `skip` and `exit`."""
+    pytest: Any = sys.modules.get("pytest")
+    return () if pytest is None else tuple([way.Exception for way in (pytest.fail, pytest.skip, pytest.exit)])
 
 
 class _InlineThreads(Threads):

@@ -213,10 +213,10 @@ class Call:
             return Settlement(self.item, _again(self.item.ref, REFUSED_S if hint is None else hint, {}, error, costs=0))
         if result.timed_out:
             return self.raised(TaskTimeoutError(f"task {self.task.name!r} took longer than {self._allowed()}"))
-        if isinstance(error, Exception | SystemExit):  # who leaves the program must not stop all others
-            return self.raised(error)
-        story = described(error)
-        return Settlement(self.item, lambda step: step.fail(self.item.ref, story, WorkflowStatus.CANCELED))
+        if isinstance(error, CancelledError):
+            story = described(error)
+            return Settlement(self.item, lambda step: step.fail(self.item.ref, story, WorkflowStatus.CANCELED))
+        return self.raised(error)
 
     def _allowed(self) -> str:
         if self.is_late:
@@ -242,7 +242,7 @@ class Call:
             return Settlement(self.item, partial(_settle_result, self.item, value, usual, pause_s))
         return Success(self.item, {"result": plain(value, "result")})
 
-    def raised(self, error: Exception | SystemExit) -> Settles:
+    def raised(self, error: BaseException) -> Settles:
         """Try again, or give up."""
         item = self.item
         if isinstance(error, GuardRejected) and not self._may_have_done_it:  # it never ran: that costs no attempt
@@ -273,7 +273,7 @@ class Call:
         """Whether a refusal comes from inside of a body that must not run again: the task has no guard of its own."""
         return self.task.effect is Effect.AT_LEAST_ONCE and self.task.guard is None
 
-    def _tries(self, error: Exception | SystemExit, judged: Judgement) -> bool:
+    def _tries(self, error: BaseException, judged: Judgement) -> bool:
         has_policy = self.task.retry is not None
         if self.task.effect is Effect.AT_LEAST_ONCE:  # only where its author knows that nothing has happened yet
             return judged.nothing_happened
@@ -283,7 +283,7 @@ class Call:
             return False
         return judged.fault is Fault.TRANSIENT or (has_policy and judged.decided_by is None)
 
-    def failing(self, error: Exception | SystemExit) -> Settles:
+    def failing(self, error: BaseException) -> Settles:
         ref, story = self.item.ref, described(error)
         return Settlement(self.item, lambda step: step.fail(ref, story))
 

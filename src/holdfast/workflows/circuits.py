@@ -7,6 +7,7 @@ stays small without forgetting that something is broken.
 from __future__ import annotations
 
 import threading
+from asyncio import CancelledError
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError as FutureCancelled
@@ -44,7 +45,8 @@ Key = tuple[str, str, str]
 """The scope, its name, and the task type (empty where types share a circuit)."""
 
 NEUTRAL: Final[tuple[type[BaseException], ...]] = (
-    FutureCancelled, BulkheadFullError, CircuitOpenError, ConcurrencyError, GuardRejected,
+    CancelledError, FutureCancelled, GeneratorExit, KeyboardInterrupt,
+    BulkheadFullError, CircuitOpenError, ConcurrencyError, GuardRejected,
 )  # fmt: skip
 """What says nothing of the thing that was called: cancelled, no slot, a lost lease, refused before it was called."""
 
@@ -129,9 +131,7 @@ class WorkflowCircuit:
     def _evidence(self, error: BaseException | None) -> Evidence:
         if error is None:
             return Evidence.SUCCESS
-        # Cancellation and KeyboardInterrupt come from whoever runs the task.
-        failed = isinstance(error, Exception | SystemExit) and not isinstance(error, self._factory.ignored)
-        return Evidence.FAILURE if failed else Evidence.NEUTRAL
+        return Evidence.NEUTRAL if isinstance(error, self._factory.ignored) else Evidence.FAILURE
 
     def _open(self, refusal: Refusal) -> TransientError:
         # Behind a probe nobody knows how long: it may run for hours, or end now. And an operator's word has no end.

@@ -12,6 +12,9 @@ from holdfast.workflows.threads import Alarms, Threads
 class Crew:
     """Of the machine's own threads. The test kit has one without any, which does everything in turn."""
 
+    stops: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
+    """What stops the work if a task raises it; whatever else it raises is what came of the task."""
+
     def threads(self, name: str, idle_s: float) -> Threads:
         return Threads(name, idle_s)
 

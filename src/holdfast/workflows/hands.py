@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import CancelledError
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -31,7 +30,7 @@ MOST_WAITS: Final = 1000
 
 class Hands:
     """Has the calls that are ours: those that run, and those that wait for a slot. `interrupted` hears of a task that
-    raised KeyboardInterrupt, `troubled` of a store that is away. Each call passes its circuit."""
+    raised what stops its crew, `troubled` of a store that is away. Each call passes its circuit."""
 
     def __init__(
         self,
@@ -57,6 +56,7 @@ class Hands:
         alarms = crew.alarms(clock if clock is SYSTEM_CLOCK else Unhurried(clock))
         self._slots = TaskBulkheadManager(limits, clock=clock, alarms=alarms, crew=crew)
         self._crew = crew
+        self._stops = crew.stops
         self._writers = crew.threads("holdfast-settle", 10.0)
         self.at_hand = AtHand(limits)
         self._lock, self._ready, self._running = self.at_hand.lock, self.at_hand.ready, self.at_hand.running
@@ -159,7 +159,7 @@ class Hands:
             if self._lanes.calls.get(type) is call:
                 del self._lanes.calls[type]
             self._pace.note_end(type, result.run_s)
-            stops = error is not None and not isinstance(error, Exception | CancelledError | SystemExit)
+            stops = isinstance(error, self._stops)
             if stops:
                 self.at_hand.broken.append(call.item)
             is_ours = call.key in self.at_hand.held

@@ -395,4 +395,4 @@ def _nobody(result: ExecutionResult) -> None:
 def _counted(error: BaseException | None) -> str | None:
     if error is None:
         return "completed"
-    return "failed" if isinstance(error, Exception | SystemExit) else None  # cancellation is neither
+    return None if isinstance(error, CancelledError | KeyboardInterrupt) else "failed"
