@@ -221,6 +221,14 @@ def test_what_was_restarted_since_is_waited_for_again(flows: Workflows) -> None:
     assert run.result(0) == 1
 
 
+def test_a_worker_with_nothing_to_do_keeps_no_account_of_what_others_change(flows: Workflows) -> None:
+    worker = flows.worker()
+    for number in range(10):
+        flows.cancel(flows.start(pair, number).id)
+    assert len(worker._shift._settling._changed) == 0
+    worker.close()
+
+
 def test_an_end_that_is_told_after_the_workflow_was_restarted_does_not_count(flows: Workflows) -> None:
     run = flows.start(single, 1)
     flows.worker().run_once()

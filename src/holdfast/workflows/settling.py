@@ -129,7 +129,8 @@ class Settling:
 
     def heard(self, workflow: str) -> None:
         """Somebody else in this process has changed a workflow: it is read before it is written again."""
-        self._changed.add(workflow)
+        if self._runs.get(workflow) is not None:
+            self._changed.add(workflow)
 
     def is_stale(self, workflow: str) -> bool:
         """Whether what is here of it is older than what was heard: it may even have ended."""
