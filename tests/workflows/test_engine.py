@@ -37,7 +37,7 @@ from holdfast.workflows.task import Task
 from holdfast.workflows.task_run import TaskExecution
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
-from tests.workflows.gates import Gate, until
+from tests.workflows.gates import PATIENCE_S, Gate, until
 from tests.workflows.journal import Journal, stage, start
 
 S = WorkflowStatus
@@ -268,6 +268,27 @@ def test_a_slow_type_takes_no_more_than_its_slots_and_holds_up_no_other(
     gate.open()
     thread.join(20)
     assert [run.result(0) for run in stuck] == ["slow"] * 5
+
+
+def test_a_worker_looks_for_more_as_soon_as_a_call_that_took_too_long_has_ended(
+    flows: Workflows, clock: ManualClock, worker_of: Callable[..., WorkflowWorker]
+) -> None:
+    hung = Gate()
+    slow = task(name="slow", timeout=1)(hung)
+    worker = worker_of(threads=1)
+    runs = [flows.start(only(slow)) for _ in range(2)]
+    worker.look()
+    hung.entered()
+    clock.advance(1.1)
+    until(lambda: S.TERMINAL in {run.status for run in runs})
+    worker.look()  # there is work, and no slot for it
+    wake = worker._shift.wake
+    wake.clear()
+    hung.open()
+    assert wake.wait(PATIENCE_S)
+    while worker.run_once():
+        pass
+    assert {run.status for run in runs} == {S.TERMINAL, S.SUCCEEDED}
 
 
 def test_a_task_that_leaves_the_program_has_failed_and_stops_no_worker(

@@ -24,7 +24,8 @@ class TaskBulkheadManager:
     """Runs calls by task type, within the limits of the configuration; an unlisted type gets the default ones.
 
     Threads are daemons. They come when a call needs one and end when there was none for `idle_s` seconds. A forked
-    process has slots and threads of its own.
+    process has slots and threads of its own. `freed` is told of a type whose slot has come back late: its call was
+    given up, and has ended since.
     """
 
     def __init__(
@@ -35,8 +36,10 @@ class TaskBulkheadManager:
         idle_s: float = _IDLE_S,
         alarms: Alarms | None = None,
         crew: Crew | None = None,
+        freed: Callable[[str], object] | None = None,
     ) -> None:
         self._config = config
+        self._freed = freed
         self._clock = clock
         self._idle_s = idle_s
         self._crew = Crew() if crew is None else crew
@@ -211,7 +214,7 @@ class TaskBulkheadManager:
                 if room is None:
                     limits = self._config.get_bulkhead(task_type)
                     threads = self._crew.threads(f"holdfast-task-{task_type}", self._idle_s)
-                    room = Compartment(task_type, limits, self._clock, self._loop, threads)
+                    room = Compartment(task_type, limits, self._clock, self._loop, threads, self._freed)
                     self._rooms[task_type] = room
                     if self._is_closed:
                         room.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.clock import Clock
@@ -23,10 +24,19 @@ _UNKNOWN_RETRY_S: Final = 1.0
 
 
 class Compartment:
-    """Room for the calls of one type."""
+    """Room for the calls of one type; `freed` is told of a slot that comes back after its call was given up."""
 
-    def __init__(self, task_type: str, limits: Limits, clock: Clock, loop: TaskLoop, threads: Threads) -> None:
+    def __init__(
+        self,
+        task_type: str,
+        limits: Limits,
+        clock: Clock,
+        loop: TaskLoop,
+        threads: Threads,
+        freed: Callable[[str], object] | None = None,
+    ) -> None:
         self.task_type = task_type
+        self.freed = freed
         self.limits = limits
         self.clock = clock
         self.scope = Scope("", clock)

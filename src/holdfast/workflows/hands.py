@@ -30,7 +30,8 @@ MOST_WAITS: Final = 1000
 
 class Hands:
     """Has the calls that are ours: those that run, and those that wait for a slot. `interrupted` hears of a task that
-    raised what stops its crew, `troubled` of a store that is away. Each call passes its circuit."""
+    raised what stops its crew, `troubled` of a store that is away, `freed` of a type whose hung call has ended at last.
+    Each call passes its circuit."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Hands:
         crew: Crew,
         troubled: Callable[[Exception], None],
         interrupted: Callable[[BaseException], None],
+        freed: Callable[[str], object],
         circuit_of: Callable[[str, str], TaskCircuit] | None = None,
     ) -> None:
         self._circuit_of = circuit_of
@@ -54,7 +56,7 @@ class Hands:
         self._troubled = troubled
         self._interrupted = interrupted
         alarms = crew.alarms(clock if clock is SYSTEM_CLOCK else Unhurried(clock))
-        self._slots = TaskBulkheadManager(limits, clock=clock, alarms=alarms, crew=crew)
+        self._slots = TaskBulkheadManager(limits, clock=clock, alarms=alarms, crew=crew, freed=freed)
         self._crew = crew
         self._stops = crew.stops
         self._writers = crew.threads("holdfast-settle", 10.0)

@@ -137,7 +137,7 @@ class Shift:
         self.hands = Hands(
             self._settling, lambda call: reporter.traced(call, way_of(call, guard, transactions)), limits, clock=clock,
             crew=crew, began=reporter.began, troubled=self.trouble, interrupted=self._interrupted,
-            circuit_of=self._circuits.passage,
+            freed=self._freed, circuit_of=self._circuits.passage,
         )  # fmt: skip
         self.at_hand = self.hands.at_hand
         self._cleaning = Cleaning(
@@ -367,6 +367,11 @@ class Shift:
     def _settled(self, items: Sequence[ItemRecord]) -> None:
         self.at_hand.let_go(items)
         if self._claiming.is_full and any(self.hands.is_hungry(type) for type in {item.type for item in items}):
+            self.wake.set()
+
+    def _freed(self, type: str) -> None:
+        self.hands.fill((type,))
+        if self._claiming.is_full and self.hands.is_hungry(type):
             self.wake.set()
 
     def _over(self, run: Run) -> None:

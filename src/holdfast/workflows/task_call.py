@@ -334,6 +334,8 @@ class TaskCall:
         room.slots.give()
         if is_told:
             self._report(value, error, rejected=self._is_barred, run_s=run_s)
+        elif room.freed is not None:
+            self._safely(room.freed, room.task_type)
 
     def _end_abandoned(self) -> None:
         if self._move(_AT.ABANDONED):
