@@ -16,7 +16,7 @@ from holdfast.machine.workflow import WorkflowStatus
 from holdfast.store.port import Store
 from holdfast.workflows.functions import task, workflow
 from holdfast.workflows.threaded import AsyncWorkflows
-from holdfast.workflows.waiters import Waiter
+from holdfast.workflows.waiters import POLL_S, Waiter
 from holdfast.workflows.waiting import wait_signal
 from holdfast.workflows.worker import WorkflowWorker
 from holdfast.workflows.workflows import Workflows
@@ -204,3 +204,27 @@ def test_an_end_is_told_although_somebodys_loop_is_closed(flows: AsyncWorkflows)
     left._log_destroy_pending = False  # it is what this test is about
     left.get_coro().close()
     assert flows.sync.waiters._waiters == {}
+
+
+def test_nobody_relies_on_coroutines_whose_loop_was_closed(flows: AsyncWorkflows) -> None:
+    runs, waiters = [flows.sync.start(single, number) for number in range(3)], flows.sync.waiters
+
+    async def wait() -> list[Any]:
+        they_wait = all_wait(flows, 3)
+        waiting = [asyncio.ensure_future(flows.returned(run.id)) for run in runs]
+        await they_wait.wait()
+        return waiting
+
+    loop = asyncio.new_event_loop()
+    left = loop.run_until_complete(wait())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+    waiter = Waiter(runs[0].id, None, lambda: None)
+    waiters.look(waiter, woken=True)
+    waiters._hear()  # something has happened elsewhere
+    assert waiters.look(waiter, woken=True) == POLL_S
+    waiters.leave(waiter)
+    assert waiters._waiters == {}
+    for one in left:
+        one._log_destroy_pending = False  # it is what this test is about
+        one.get_coro().close()

@@ -119,11 +119,12 @@ class AsyncWorkflows(Hopping[Workflows]):
     async def _ended(self, id: str, timeout: float | timedelta | None) -> Ended:
         loop, news, woken = asyncio.get_running_loop(), asyncio.Event(), True
 
-        def wake() -> None:
+        def wake() -> bool:
             try:
                 loop.call_soon_threadsafe(news.set)
             except RuntimeError:
-                pass  # the loop is closed, and nobody waits any more
+                return False  # the loop is closed, and nobody waits any more
+            return True
 
         waiters, waiter = self.sync.waiters, Waiter(id, timeout, wake)
         try:

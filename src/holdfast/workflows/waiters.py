@@ -40,7 +40,8 @@ class Ended(NamedTuple):
 
 
 class Waiter:
-    """Somebody who waits: whom to wake, and how it ended if that was told."""
+    """Somebody who waits: whom to wake, and how it ended if that was told. `wake` says False if nobody waits there any
+    more, who could not leave: a coroutine whose loop was closed."""
 
     __slots__ = ("began", "ended", "has_left", "id", "is_due", "is_new", "looked", "timeout", "wake")
 
@@ -158,7 +159,7 @@ class Waiters:
                         waiters = [*self._waiters.get(id, ())]
                     for waiter in waiters:
                         waiter.is_due = True
-                        waiter.wake()
+                        self._wake(waiter)
         if everything:
             self._looked = self._clock.monotonic()
 
@@ -195,6 +196,12 @@ class Waiters:
 
     def leave(self, waiter: Waiter) -> None:
         """He waits no more."""
+        following = self._left_to(waiter)
+        while following is not None and following.wake() is False:
+            following = self._left_to(following)
+
+    def _left_to(self, waiter: Waiter) -> Waiter | None:
+        """Who looks for all in the place of one who leaves, if that one did."""
         with self._lock:
             waiter.has_left = True
             self._fresh.pop(waiter.id, None)  # told while he was looking
@@ -204,11 +211,13 @@ class Waiters:
                 if not others:
                     del self._waiters[waiter.id]
             if self._leader is not waiter:
-                return
+                return None
             self._leader = next((one for waiters in self._waiters.values() for one in waiters), None)
-            following = self._leader
-        if following is not None:
-            following.wake()
+            return self._leader
+
+    def _wake(self, waiter: Waiter) -> None:
+        if waiter.wake() is False:
+            self.leave(waiter)
 
     def tell(self, ended: Ended) -> None:
         """To those who wait for this one."""
@@ -220,7 +229,7 @@ class Waiters:
             if not waiters and id in self._expected and ended.record.status == WorkflowStatus.SUCCEEDED:
                 self._keep(ended)
         for waiter in waiters:
-            waiter.wake()
+            self._wake(waiter)
 
     def _keep(self, ended: Ended) -> None:
         """For who comes in a moment: of many that were started together, all but the first have ended by then."""
@@ -248,4 +257,4 @@ class Waiters:
     def _hear(self) -> None:
         leader = self._leader
         if leader is not None:
-            leader.wake()
+            self._wake(leader)
