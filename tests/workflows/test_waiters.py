@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import Retry
 from holdfast.backends.memory import MemoryStore
 from holdfast.core.clock import SYSTEM_CLOCK
 from holdfast.errors import PolicyError, StoreUnavailable
@@ -26,7 +27,7 @@ from holdfast.workflows.settling import ENDED, WAKE
 from holdfast.workflows.waiters import ALONE_S, FRESH_S, POLL_S, Ended, Waiter, Waiters
 from holdfast.workflows.waiting import wait_signal
 from holdfast.workflows.workflows import Workflows
-from tests.workflows.gates import PATIENCE_S
+from tests.workflows.gates import PATIENCE_S, until
 
 go_on = threading.Event()
 
@@ -45,6 +46,11 @@ def plain(number: int) -> int:
 @workflow
 def pair(number: int) -> Any:
     return [plain(number), holds(number)["pair"]]
+
+
+@workflow
+def patient() -> Any:
+    return wait_signal("go")
 
 
 def record(status: WorkflowStatus) -> WorkflowRecord:
@@ -219,6 +225,35 @@ def test_what_was_restarted_since_is_waited_for_again(flows: Workflows) -> None:
         run.result(0)
     flows.worker().run_once()
     assert run.result(0) == 1
+
+
+def test_who_asks_for_what_was_cancelled_here_is_told_at_once(flows: Workflows) -> None:
+    go_on.clear()
+    worker = flows.worker().start()
+    run = flows.start(pair, 3)
+    until(lambda: worker.has(run.id))
+    flows.cancel(run.id)
+    assert not worker.has(run.id)
+    assert isinstance(flows.waiters.look(Waiter(run.id, None, lambda: None), woken=True), Ended)
+    go_on.set()
+    assert worker.stop(PATIENCE_S)
+
+
+def test_what_anybody_may_go_on_with_is_not_taken_for_what_goes_on_here(flows: Workflows) -> None:
+    @task(retry=Retry(attempts=2, base=3600))
+    def shaky() -> None:
+        raise ConnectionError
+
+    @workflow
+    def outer() -> Any:
+        return plain(patient())
+
+    worker = flows.worker()
+    runs = [flows.start(workflow(name="retried")(lambda: shaky())), flows.start(outer)]
+    worker.run_once()
+    assert [run.status for run in runs] == [WorkflowStatus.RUNNING] * 2
+    assert not any(worker.has(run.id) for run in runs)
+    worker.close()
 
 
 def test_a_worker_with_nothing_to_do_keeps_no_account_of_what_others_change(flows: Workflows) -> None:

@@ -72,6 +72,7 @@ class HandingOut:
                         )
                         self._hands.at_hand.let_go((items[-1],))
                     else:
+                        run.goes_on = True
                         known.append((items[-1], run))
                     items.pop()
                 self.hand_out(known)

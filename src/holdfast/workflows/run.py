@@ -62,6 +62,8 @@ class Run:
         self.about = record.about
         """JSON: what is told of it, to be stored with the next step."""
         self.is_new = is_new
+        self.goes_on = False
+        """Whether a worker has it in its hands, as far as that one knows."""
         self.strict = strict
         # Nothing here leads back to the run: what is done with goes at once, and not when Python looks for cycles.
         self._stages = _Stages(blueprint if is_new else None)

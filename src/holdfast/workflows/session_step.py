@@ -19,7 +19,7 @@ MOST_LOST: Final = 50
 
 class SessionStep:
     """`strict` as for `Runs`; `owner` says whose the item is. `over` hears of a workflow that has ended by it, `done`
-    that there may be something to claim."""
+    of every workflow that was changed: there may be something to claim."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class SessionStep:
         owner: Callable[[], str],
         ending: Ending,
         over: Callable[[Run], None],
-        done: Callable[[], object],
+        done: Callable[[str], object],
     ) -> None:
         self._store = store
         self._blueprints = blueprints
@@ -57,7 +57,7 @@ class SessionStep:
         if prepared.over:
             prepared.run.stored(prepared.record, prepared.rows)
             self._over(prepared.run)
-        self._done()
+        self._done(prepared.run.id)
 
 
 def _nothing(*_: Any) -> None:

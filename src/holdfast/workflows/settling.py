@@ -132,9 +132,10 @@ class Settling:
         if self._runs.get(workflow) is not None:
             self._changed.add(workflow)
 
-    def is_stale(self, workflow: str) -> bool:
-        """Whether what is here of it is older than what was heard: it may even have ended."""
-        return workflow in self._changed
+    def has(self, workflow: str) -> bool:
+        """Whether it goes on here, as far as we know."""
+        run = self._runs.get(workflow)
+        return run is not None and run.goes_on and workflow not in self._changed
 
     def __len__(self) -> int:
         """How many settlements wait."""
@@ -352,6 +353,9 @@ class Settling:
                 self._over.append(run)
             elif step.kept:
                 self._runs.add(run)
+                run.goes_on = True
+            elif step.shared or step.step is not None:  # what comes next is for anybody, or in another workflow
+                run.goes_on = False
             handed += zip(step.kept, repeat(run), strict=False)
         if handed:
             self._hand_out(handed)

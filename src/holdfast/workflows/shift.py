@@ -131,7 +131,7 @@ class Shift:
         self.wake = threading.Event()
         step = SessionStep(
             store, blueprints, reporter, strict=strict, owner=lambda: self.presence.id, ending=ending,
-            over=self._over, done=self.wake.set,
+            over=self._over, done=self._changed_apart,
         )  # fmt: skip
         transactions = Transactions(sessions, step.write, step.committed)
         self.hands = Hands(
@@ -256,9 +256,7 @@ class Shift:
 
     def has(self, workflow: str) -> bool:
         """Whether it goes on here, as far as we know."""
-        settling = self._settling
-        is_here = not self.is_over and self.at_hand.busy and self._runs.get(workflow) is not None
-        return bool(is_here and not settling.is_stale(workflow)) or workflow in settling.untold
+        return (not self.is_over and self._settling.has(workflow)) or workflow in self._settling.untold
 
     def drain(self) -> None:
         """Give back what has not begun, wait for what has, and leave."""
@@ -368,6 +366,10 @@ class Shift:
         self.at_hand.let_go(items)
         if self._claiming.is_full and any(self.hands.is_hungry(type) for type in {item.type for item in items}):
             self.wake.set()
+
+    def _changed_apart(self, workflow: str) -> None:
+        self._settling.heard(workflow)
+        self.wake.set()
 
     def _freed(self, type: str) -> None:
         self.hands.fill((type,))
