@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,6 +42,23 @@ def test_a_connection_that_was_lost_while_it_rested_is_not_used(
         hold.outbox.status_counts()
         _kill_all(hold.works.engine.url, name)
         assert hold.outbox.status_counts()[OutboxStatus.PENDING] == 0
+
+
+def test_the_sessions_of_a_forked_child_have_connections_of_their_own(tmp_path: Path) -> None:
+    def connection() -> Any:
+        with hold.sessions() as session:
+            return session.execute(sa.text("SELECT pg_backend_pid()")).scalar()
+
+    with fresh_url("postgres", tmp_path) as url, hf.Holdfast(url, background=False) as hold:
+        parents = connection()
+        child = os.fork()
+        if child == 0:
+            try:
+                os._exit(0 if connection() != parents else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert connection() == parents
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from holdfast.audit.sink import DatabaseAuditSink
 from holdfast.backends.sql.store import SqlStore
 from holdfast.backends.sql.url import EXTRAS, Address
 from holdfast.core.clock import Clock
+from holdfast.core.forks import renew_in_forks
 from holdfast.errors import ConfigurationError, MissingExtra
 from holdfast.outbox.backoff import BackoffPolicy
 from holdfast.outbox.erasure import Erasure
@@ -73,6 +74,8 @@ class Works:
         self._built_in = len([*self.operations])
         self.tables: OutboxTables = bind_tables(sa.MetaData(), PREFIX)
         self.engine = _engine(self._store.address)
+        self._left_behind: list[sa.Pool] = []
+        renew_in_forks(self._begin_process)
         self.sessions: sessionmaker[Session] = sessionmaker(self.engine)
         """For programs without sessions of their own."""
         self.audit = DatabaseAuditSink(
@@ -159,6 +162,11 @@ class Works:
     def close(self) -> None:
         """Let go of the connections."""
         self.engine.dispose()
+
+    def _begin_process(self) -> None:
+        """A forked one: its parent's connections are never used here, and never closed."""
+        self._left_behind.append(self.engine.pool)
+        self.engine.dispose(close=False)
 
 
 def _usable(store: Store) -> SqlStore:
