@@ -352,6 +352,47 @@ def test_a_jump_back_to_a_part_of_before_leaves_the_others_that_have_had_their_t
     assert {ref: one.incarnation for ref, one in engine.stages.items()} == {"a": 1, "p": 2, "q": 1, "last": 2}
 
 
+def test_a_part_that_is_a_merge_does_not_run_again_when_its_turn_is_over_or_never_comes() -> None:
+    parts = parts_of("a", p=Owner.STAGE_BEFORE, q=Owner.STAGE_AFTER, fix=Owner.STAGE_ON_FAILURE)
+    merge = parts.pop("fix") | {"join": JoinType.MULTI_MERGE}
+    engine = Engine(plan_of({"a": (), "b": (), "p": (), "q": (), "fix": ("p", "q")}, fix=merge, **parts))
+    engine.start()
+    for ref in ("p", "a"):
+        engine.step(lambda step, ref=ref: step.succeed(ref, {}, {}))  # type: ignore[misc]
+    engine.step(lambda step: jump(step, "b", "fix", {}, {}))
+    engine.step(lambda step: step.succeed("fix", {}, {}))
+    engine.step(lambda step: step.succeed("q", {}, {}))
+    checked(engine)
+    assert engine.stages["fix"].incarnation == 1
+
+
+def test_what_is_there_for_a_failure_does_not_wait_for_a_merge_that_can_run_no_more() -> None:
+    parts = parts_of("b", p=Owner.STAGE_BEFORE, merge=Owner.STAGE_BEFORE, fix=Owner.STAGE_ON_FAILURE)
+    parts["merge"]["join"] = JoinType.MULTI_MERGE
+    engine = Engine(plan_of({"a": (), "b": (), "p": (), "merge": ("p",), "fix": ("merge",)}, b={"limit_s": 9}, **parts))
+    engine.start()
+    engine.step(lambda step: jump(step, "a", "merge", {}, {}))
+    engine.step(lambda step: step.succeed("merge", {}, {}))
+    engine.step(lambda step: step.fire("limit", "b"))
+    assert engine.stages["fix"].status is S.RUNNING
+    engine.drain(well)
+    checked(engine)
+
+
+def test_a_stage_waits_also_for_a_part_that_is_a_merge_and_began_before_it() -> None:
+    parts = parts_of("b", merge=Owner.STAGE_BEFORE, slow=Owner.STAGE_BEFORE)
+    parts["merge"]["join"] = JoinType.MULTI_MERGE
+    requires = {"a": (), "x": (), "y": (), "b": ("y",), "merge": ("x", "y"), "slow": ()}
+    engine = Engine(plan_of(requires, **parts))
+    engine.start()
+    engine.step(lambda step: jump(step, "a", "merge", {}, {}))
+    for ref in ("merge", "y", "x", "merge"):
+        engine.step(lambda step, ref=ref: step.succeed(ref, {}, {}))  # type: ignore[misc]
+    assert engine.stages["b"].part is Part.BEFORE
+    engine.drain(well)
+    checked(engine)
+
+
 def test_what_is_there_for_a_failure_runs_when_the_first_of_several_parts_fails() -> None:
     parts = parts_of("a", p=Owner.STAGE_BEFORE, q=Owner.STAGE_BEFORE, f=Owner.STAGE_ON_FAILURE)
     engine = Engine(plan_of({"a": (), "p": (), "q": ("p",), "f": ()}, **parts))

@@ -59,7 +59,7 @@ def activated(step: Advance, stage: StageState, goal: str | None = None) -> list
 
 def _merge(step: Advance, stage: StageState) -> None:
     """A stage that has run for one before it runs again if another one is done, and is over if none is left."""
-    if stage.edges.open > stage.fired and not step.cancels:
+    if stage.edges.open > stage.fired and not step.cancels and has_its_turn(step, stage.plan):
         step.reset(stage)
         scope = dict.fromkeys(step.parts(stage.plan.ref))
         for ref in scope:
@@ -176,6 +176,11 @@ def _child_ended(step: Advance, parent: StageState, child: StageState) -> None:
 def awaits(stage: StageState, part: StagePlan) -> bool:
     """Whether a stage has come so far that this part of it has its turn."""
     return stage.status is S.RUNNING and OWNED.get(stage.part) is part.owner
+
+
+def has_its_turn(step: Advance, plan: StagePlan) -> bool:
+    """Whether it belongs to no other stage, or to one that has come so far."""
+    return plan.parent is None or awaits(step.stage(plan.parent), plan)
 
 
 def has_failed(part: StageState) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from holdfast.machine import gates, instances
-from holdfast.machine.ends import OWNED, after_parts, awaits, edge_now, has_failed, part_failed, rests
+from holdfast.machine.ends import OWNED, after_parts, edge_now, has_failed, has_its_turn, part_failed, rests
 from holdfast.machine.graph import Edges
-from holdfast.machine.run import Advance, Part, StagePlan, StageState, Work
+from holdfast.machine.run import Advance, Part, StageState, Work
 from holdfast.machine.workflow import ACTIVE, COMPLETE, CONTINUABLE, S, moved
 
 _WAITING: Final = frozenset({S.BUFFERED, S.REDIRECT, S.PAUSED})
@@ -103,7 +103,7 @@ def _look(step: Advance, stage: StageState, held: Collection[str]) -> str | None
 def _not_started(step: Advance, stage: StageState) -> str | None:
     plan = stage.plan
     before = [step.stage(one) for one in plan.before]
-    if not _has_its_turn(step, plan) or any(one.status not in COMPLETE or rests(one) for one in before):
+    if not has_its_turn(step, plan) or any(one.status not in COMPLETE or rests(one) for one in before):
         return None
     edges = Edges(len(plan.before))
     for one in before:
@@ -111,11 +111,6 @@ def _not_started(step: Advance, stage: StageState) -> str | None:
     stage.edges = edges
     step.consider(stage)
     return None if stage.status is S.NOT_STARTED else "was not told that it could begin"
-
-
-def _has_its_turn(step: Advance, plan: StagePlan) -> bool:
-    """Whether it belongs to no other stage, or to one that has come so far."""
-    return plan.parent is None or awaits(step.stage(plan.parent), plan)
 
 
 def _running(step: Advance, stage: StageState) -> str | None:

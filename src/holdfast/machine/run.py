@@ -304,7 +304,7 @@ class Advance:
         plan = stage.plan
         if stage.status is not S.NOT_STARTED or plan.ref == self.goal:
             return
-        if plan.parent is not None and not ends.awaits(self.stage(plan.parent), plan):
+        if plan.parent is not None and not ends.has_its_turn(self, plan):
             return  # whatever it waits for itself
         phase, reason = phase_of(plan.join, plan.threshold, stage.edges, stage.fired)
         if phase is PHASE.READY and self.cancels:
@@ -445,10 +445,11 @@ class Advance:
             if before_failure and owner is OWNER.STAGE_ON_FAILURE:
                 continue
             for part in (self.stage(ref) for ref in refs):
-                if part.status not in COMPLETE:
+                is_over = part.status in COMPLETE
+                if not is_over:
                     self.cut(part)
-                    if before_failure:
-                        self._count_cut(part)
+                if before_failure and (not is_over or ends.rests(part)):
+                    self._count_cut(part)
 
     def _count_cut(self, part: StageState) -> None:
         """What is there for the failure may wait for a part that was cut off by it."""
@@ -457,6 +458,8 @@ class Advance:
             if plan.parent == part.plan.parent and plan.owner is OWNER.STAGE_ON_FAILURE and ref not in part.told:
                 other = self.touch(ref)
                 other.edges = other.edges.counting(edge_of(part, ref))
+                self.touch(part.plan.ref).told = [*part.told, ref]
+                ends.heard(self, other)
 
     def cut(self, part: StageState) -> None:
         """A part of a stage that goes on without it."""
@@ -528,7 +531,7 @@ class Advance:
             stage.part = part
             ends.part_failed(self, stage, failed[0])
             return True
-        left = [one for one in children if one.status not in COMPLETE]
+        left = [one for one in children if one.status not in COMPLETE or ends.rests(one)]
         if not left:
             return False
         stage.part, stage.children_left = part, len(left)
