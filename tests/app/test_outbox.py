@@ -215,6 +215,19 @@ def test_one_worker_does_letters_and_outbox(file_hold: Holdfast) -> None:
     assert found.status == "resolved"
 
 
+def test_a_worker_makes_calls_of_operations_that_are_registered_only_later(file_hold: Holdfast) -> None:
+    hold, came = file_hold, threading.Event()
+    with hold.worker():
+
+        @hold.operation
+        def ship(order: str) -> None:
+            came.set()
+
+        with hold.sessions.begin() as session:
+            hold.outbox.put(session, "ship", {"order": "o-1"}, target="depot")
+        assert came.wait(60)
+
+
 async def test_one_worker_as_a_task_ends_with_it(file_hold: Holdfast) -> None:
     hold, came = file_hold, asyncio.Event()
 
