@@ -233,6 +233,18 @@ def test_the_first_event_decides_a_deferred_choice(
     assert "pruned" in causes["remind"]
 
 
+def test_a_signal_that_makes_a_workflow_fail_at_once_is_taken(
+    flows: Workflows, worker: WorkflowWorker, journal: Journal, store: Store
+) -> None:
+    journal.answers |= {"paid": [TaskResult.wait_signal("paid")], "late": [TaskResult.sleep(3600)]}
+    choice = {"deferred_choice_group": "payment"}
+    fails = stage("fails", "late", "ready", mi_config=MultiInstanceConfig(count_from_context="unknown"))
+    run = start(flows, stage("paid", **choice), stage("late", **choice), stage("ready"), fails)
+    worker.run_once()
+    assert flows.signal(run.id, "paid")  # withdraws "late", so that the next one can begin
+    assert (run.status, store.page(ITEM, equal(workflow=run.id))) == (S.TERMINAL, [])
+
+
 @pytest.mark.parametrize(
     "stages",
     [

@@ -5,7 +5,7 @@ Each is one step of the machine over the workflow as it is stored, and one trans
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.core.check import check_text
@@ -119,11 +119,12 @@ def jump(
     return settled(store, run, step)
 
 
-def settled(store: Store, run: Run, step: Advance) -> list[Change]:
-    """What a step comes to besides the states of the workflow and its stages."""
+def settled(store: Store, run: Run, step: Advance, spared: Collection[str] = ()) -> list[Change]:
+    """What a step comes to besides the states of the workflow and its stages. Items that are `spared`, by id, are
+    left to the caller."""
     if step.cancels:
-        return end_all(store, run, step, ())
-    return [*dropped_items(store, run, step.dropped), *new_items(run, step)]
+        return end_all(store, run, step, spared)
+    return [*dropped_items(store, run, step.dropped, spared), *new_items(run, step)]
 
 
 def stage_of(store: Store, run: Run, ref: str) -> StageState:

@@ -69,5 +69,6 @@ def _delivered(store: Store, run: Run, step: Advance, signal: Signal, value: Any
         if wait is not None and wait.takes(signal.name):
             items = store.page(ITEM, equal(workflow=run.id, ref=stage.ref, kind="wait"), by="id", limit=10)
             step.resume(stage.ref, signal.name, value)
-            return [*(Delete(ITEM, item) for item in items), *settled(store, run, step)]
+            taken = {item.id for item in items}
+            return [*(Delete(ITEM, item) for item in items), *settled(store, run, step, taken)]
     return []
