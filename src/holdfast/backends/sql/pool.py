@@ -19,7 +19,8 @@ C = TypeVar("C", bound=Closable)
 class Pool(Generic[C]):
     """At most `most` connections; whoever comes when all are lent waits, up to `patience` seconds.
 
-    The one that came back last is lent first, so that a quiet process uses few.
+    The one that came back last is lent first, so that a quiet process uses few. Where no more can be had, as the server
+    has given out all that it has, those that there are have to do.
     """
 
     def __init__(self, connect: Callable[[], C], most: int, patience: float) -> None:
@@ -28,7 +29,7 @@ class Pool(Generic[C]):
         self._patience = patience
         self._idle: deque[C] = deque()
         self._changed = threading.Condition()
-        self._open = 0
+        self._open = self._made = 0  # with those that are being made, and without
         self._waiting = 0
 
     def take(self) -> C:
@@ -52,6 +53,7 @@ class Pool(Generic[C]):
         """A connection that shall not come back."""
         with self._changed:
             self._open -= 1
+            self._made -= 1
             self._changed.notify()
         connection.close()
 
@@ -84,9 +86,30 @@ class Pool(Generic[C]):
                 finally:
                     self._waiting -= 1
         try:
-            return self._connect()
-        except BaseException:
+            connection = self._connect()
+        except BaseException as error:
             with self._changed:
                 self._open -= 1
                 self._changed.notify()
-            raise
+            shared = self._share(give_up) if isinstance(error, Exception) else None
+            if shared is None:
+                raise
+            return shared
+        with self._changed:
+            self._made += 1
+        return connection
+
+    def _share(self, give_up: float) -> C | None:
+        """The next one that comes back; None where it takes too long, or all that were lent are lost."""
+        with self._changed:
+            self._waiting += 1
+            try:
+                while self._made and time.monotonic() < give_up:
+                    try:
+                        return self._idle.pop()
+                    except IndexError:
+                        self._changed.wait(give_up - time.monotonic())
+                self._changed.notify()  # others wait for the same
+                return None
+            finally:
+                self._waiting -= 1
