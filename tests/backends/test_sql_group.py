@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.backends.sql import group
 from holdfast.backends.sql.group import GroupWriter, Interrupted
 
 
@@ -183,3 +184,16 @@ def test_many_threads_lose_nothing(notebook: Notebook) -> None:
         thread.join()
     assert len(notebook.numbers()) == 600
     assert notebook.count("COMMIT") < 600
+
+
+def test_of_two_forks_at_once_the_one_that_waits_in_vain_stops_no_writing(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "PAUSED_WITHIN_S", 0.0)
+    for _ in range(2):
+        notebook.writer._pause()
+    for _ in range(2):
+        notebook.writer._go_on()
+    if is_held := notebook.writer._gate.locked():
+        notebook.writer._gate.release()  # the fixture closes it
+    assert not is_held

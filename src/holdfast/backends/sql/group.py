@@ -50,7 +50,7 @@ class GroupWriter:
         # Held by whoever leads, and handed on while held: a lock may be released by another thread.
         self._gate = threading.Lock()
         self._queue: deque[_Unit] = deque()
-        self._is_paused = False
+        self._paused_by: int | None = None
         pause_for_forks(self._pause, self._go_on)
 
     def submit(self, work: Callable[[sqlite3.Connection], T], *, single: bool) -> T:
@@ -188,11 +188,12 @@ class GroupWriter:
         """While a process is forked nothing is written: in the child SQLite would still count the lock that this writer
         holds, and no connection of the child's could ever write. Who forks in the midst of his own work waits in vain,
         and not for long."""
-        self._is_paused = self._gate.acquire(timeout=PAUSED_WITHIN_S)
+        if self._gate.acquire(timeout=PAUSED_WITHIN_S):
+            self._paused_by = threading.get_ident()
 
     def _go_on(self) -> None:
-        if self._is_paused:
-            self._is_paused = False
+        if self._paused_by == threading.get_ident():  # and not another thread that forks, too
+            self._paused_by = None
             self._hand_on()
 
     def _look_again(self) -> None:
