@@ -730,6 +730,20 @@ def test_the_traceback_of_what_a_task_raised_is_logged_without_secrets(
     assert "hunter2" not in text
 
 
+def test_an_error_whose_traceback_cannot_be_written_is_logged_by_what_it_says(
+    flows: Workflows, worker: WorkflowWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    @task
+    def parse() -> None:
+        raise SyntaxError("odd", ("file", 1, 1, 5))  # type: ignore[arg-type]  # as some parsers do
+
+    run = flows.start(workflow(name="parsing")(lambda: parse()))
+    with caplog.at_level(logging.INFO, "holdfast.workflows"):
+        worker.run_once()
+    assert run.status is S.TERMINAL
+    assert "SyntaxError: odd" in caplog.text
+
+
 def numbers() -> Iterator[int]:
     yield 1
 

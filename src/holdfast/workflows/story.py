@@ -26,7 +26,11 @@ def named(error: BaseException) -> str:
 
 def traced(error: BaseException) -> str:
     """Where it comes from, masked. It is logged, and stored nowhere."""
-    return redact("".join(traceback.format_exception(error)), None)
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception:  # of what Python itself raises it takes the fields for granted, as the place of a SyntaxError
+        text = named(error)
+    return redact(text, None)
 
 
 def said_by(error: object) -> str:
