@@ -119,9 +119,10 @@ def test_an_answer_that_cannot_be_stored_undoes_the_writes_behind_it(ledger: Hol
     assert (run.status, booked(ledger)) == (S.TERMINAL, [])
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
 @pytest.mark.parametrize("end", ["commit", "rollback", "close"])
 def test_a_body_that_ends_its_session_by_itself_fails_and_is_not_run_again(
-    ledger: Holdfast, crew: WorkflowWorker, clock: ManualClock, end: str
+    ledger: Holdfast, crew: WorkflowWorker, clock: ManualClock, end: str, goes_on: bool
 ) -> None:
     tries: list[int] = []
 
@@ -130,6 +131,8 @@ def test_a_body_that_ends_its_session_by_itself_fails_and_is_not_run_again(
         tries.append(1)
         current_session().execute(BOOKED.insert().values(id=len(tries), key="k"))
         getattr(current_session(), end)()
+        if goes_on:
+            current_session().execute(BOOKED.insert().values(id=10 + len(tries), key="k"))
 
     run = ledger.workflows.start(_only(hasty))
     crew.run_once()

@@ -65,15 +65,16 @@ class Transactions:
             token = _session.set(session)
             try:
                 value = function(*args, **kwargs)
+            except Exception as error:
+                if session.in_transaction():
+                    raise
+                raise _ended(call) from error
             finally:
                 _session.reset(token)
             if hasattr(type(value), "__await__"):
                 raise TaskError(f"task {call.task.name!r} is transactional and gave an awaitable; make it a function")
-            if not session.in_transaction():  # not to be tried again: what it wrote may be there
-                raise PermanentError(
-                    f"task {call.task.name!r} has committed, rolled back or closed its session, which commits with its "
-                    "step; for a part of it use a savepoint: with current_session().begin_nested()"
-                )
+            if not session.in_transaction():
+                raise _ended(call)
             session.flush()
             return value, self._settle(session, call.answered(value))
 
@@ -86,3 +87,11 @@ class Transactions:
         call.is_settled = True
         self._settled(prepared)
         return value
+
+
+def _ended(call: Call) -> PermanentError:
+    """What is not to be tried again: what it wrote may be there."""
+    return PermanentError(
+        f"task {call.task.name!r} has committed, rolled back or closed its session, which commits with its step; for a "
+        "part of it use a savepoint: with current_session().begin_nested()"
+    )
