@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from holdfast.backends.sql import pool as pool_module
 from holdfast.backends.sql.pool import Pool
 from tests.workflows.gates import PATIENCE_S, until
 
@@ -78,3 +79,35 @@ def test_where_a_server_has_no_connection_at_all_nobody_waits() -> None:
     assert refused == ["too many clients"] * 5
     with pytest.raises(ConnectionError):
         pool.take()
+
+
+def test_who_cannot_connect_does_not_wait_for_long_for_what_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "SHARED_WITHIN_S", 0.01)
+    pool, refused = Pool(Server(1).connect, 8, 10 * PATIENCE_S), list[Exception]()
+    pool.take()
+
+    def ask() -> None:
+        try:
+            pool.take()
+        except ConnectionError as error:
+            refused.append(error)
+
+    one = threading.Thread(target=ask, daemon=True)
+    one.start()
+    one.join(PATIENCE_S)
+    assert len(refused) == 1
+
+
+def test_whoever_may_connect_hears_of_a_lost_connection_beside_those_who_share() -> None:
+    server, got = Server(2), list[Line]()
+    pool = Pool(server.connect, 2, PATIENCE_S)
+    lent = [pool.take(), pool.take()]
+    threads = [threading.Thread(target=lambda: got.append(pool.take())) for _ in range(2)]
+    for one in threads:
+        one.start()
+    until(lambda: pool._waiting == 2)
+    for line in lent:
+        pool.drop(line)
+    for one in threads:
+        one.join(PATIENCE_S / 2)
+    assert len(got) == 2

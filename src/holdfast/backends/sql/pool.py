@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 
 class Closable(Protocol):
@@ -14,6 +14,8 @@ class Closable(Protocol):
 
 
 C = TypeVar("C", bound=Closable)
+SHARED_WITHIN_S: Final = 1.0
+"""How long to wait for one that others have where no more can be had. It may be that none can be had at all."""
 
 
 class Pool(Generic[C]):
@@ -54,7 +56,7 @@ class Pool(Generic[C]):
         with self._changed:
             self._open -= 1
             self._made -= 1
-            self._changed.notify()
+            self._changed.notify_all()  # one who could connect, and those who only share
         connection.close()
 
     def close(self) -> None:
@@ -101,6 +103,7 @@ class Pool(Generic[C]):
 
     def _share(self, give_up: float) -> C | None:
         """The next one that comes back; None where it takes too long, or all that were lent are lost."""
+        give_up = min(give_up, time.monotonic() + SHARED_WITHIN_S)
         with self._changed:
             self._waiting += 1
             try:
@@ -109,7 +112,6 @@ class Pool(Generic[C]):
                         return self._idle.pop()
                     except IndexError:
                         self._changed.wait(give_up - time.monotonic())
-                self._changed.notify()  # others wait for the same
                 return None
             finally:
                 self._waiting -= 1
