@@ -86,11 +86,8 @@ class JointWorker(Working):
     def take_up(self) -> None:
         """Let what the program has registered meanwhile be worked on, too. The letters' worker asks at each look."""
         with self._lock:
-            begin, known = self._begin, set(self._parts)
-            if begin is not None:
-                for name, part in self._take().items():
-                    if name not in known:
-                        begin(part)
+            if self._begin is not None:
+                self._take(self._begin)
 
     def run_once(self) -> JointReport:
         """Look once and do what is due, of each. A part that fails is told of and leaves the others alone."""
@@ -122,8 +119,9 @@ class JointWorker(Working):
 
     def _begin_all(self, begin: Callable[[Part], object]) -> None:
         with self._lock:
+            parts = self._take()  # if one cannot be made, none begins
             self._begin = begin
-            for part in self._take().values():
+            for part in parts.values():
                 begin(part)
 
     def _end(self) -> list[Part]:
@@ -132,8 +130,18 @@ class JointWorker(Working):
             self._begin = None
             return [*self._parts.values()]
 
-    def _take(self) -> dict[str, Part]:
+    def _take(self, begin: Callable[[Part], object] | None = None) -> dict[str, Part]:
+        """All parts, with those that there are now. One that cannot be made, or cannot `begin`, keeps no other out."""
+        failed: Exception | None = None
         for name, find in self._find.items():
-            if name not in self._parts and (part := find()) is not None:
-                self._parts[name] = part
+            if name not in self._parts:
+                try:
+                    if (part := find()) is not None:
+                        if begin is not None:
+                            begin(part)
+                        self._parts[name] = part
+                except Exception as error:
+                    failed = failed or error
+        if failed is not None:
+            raise failed
         return self._parts
