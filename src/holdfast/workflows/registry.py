@@ -75,7 +75,7 @@ class TaskRegistry:
 
     def hooked(self) -> list[str]:
         """The tasks that have something to do when their stage is over."""
-        return [name for name, task in self._tasks.items() if any(hooks_of(task))]
+        return [name for name, task in [*self._tasks.items()] if any(hooks_of(task))]
 
     def effect_of(self, name: str) -> Effect | None:
         """What a task does to the world, if that was said."""
