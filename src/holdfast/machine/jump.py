@@ -64,7 +64,7 @@ def jump(step: Advance, ref: str, target: str, context: Mapping[str, Any], outpu
     found = {} if way.reset or status in _STARTS else {"found": status.value}
     step.note("jumped", ref, to=target, reset=way.reset, skipped=way.skipped, **found)
     for one in (*way.reset, *way.skipped, target):
-        step.stage(one)  # whatever is missing is missed before anything is changed
+        step.stage(one)  # whatever is missing is missed now: whoever reads it begins with the run as it was stored
     step.end_task(stage, S.SUCCEEDED)
     begin_anew(step, way.reset)
     if not way.back:

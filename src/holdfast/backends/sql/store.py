@@ -51,6 +51,7 @@ class SqlStore:
         self._kinds = tuple(kinds)
         self._options: dict[str, Any] = {"durable": durable, "connections": connections, "patience": patience}
         self._left_behind: list[Database] = []
+        self._beginning = threading.Lock()
         self._begin()
 
     def _begin(self) -> None:
@@ -209,9 +210,11 @@ class SqlStore:
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
-            # The parent's connections are the parent's: never used here, and never closed.
-            self._left_behind.append(self._database)
-            self._begin()
+            with self._beginning:
+                if self._process != os.getpid():
+                    # The parent's connections are the parent's: never used here, and never closed.
+                    self._left_behind.append(self._database)
+                    self._begin()
 
     def _plans(self, kind: Kind[Any], *, joining: bool = False) -> Plans:
         self._check_process()
