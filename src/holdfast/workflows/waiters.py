@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from itertools import islice
-from math import isnan
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -57,7 +56,7 @@ class Waiter:
 def _seconds(timeout: Any) -> float | None:
     if isinstance(timeout, timedelta):
         return timeout.total_seconds()
-    if timeout is None or (isinstance(timeout, int | float) and not isnan(timeout)):
+    if timeout is None or (isinstance(timeout, int | float) and not math.isnan(timeout)):
         return timeout
     raise PolicyError(f"timeout must be seconds, or a timedelta, got {timeout!r}; leave it out to wait for ever")
 
